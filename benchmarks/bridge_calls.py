@@ -58,7 +58,7 @@ def memory() -> float:
 
 
 def run(call, right, count: int, errors: list) -> None:
-    """`count` calls by one thread; what goes wrong is noted."""
+    """`count` calls by one thread; failures are recorded."""
     try:
         for k in range(count):
             found = call()

@@ -1,6 +1,6 @@
 """torch.compile(backend="hloom") against Inductor: `python -m benchmarks.bridges_torch` writes a table of BRIDGES.md.
 
-Each model has a process of its own, with empty caches. Both backends compile there (first step), then take turns at
+Each model runs in a separate process, with empty caches. Both backends compile there (first step), then take turns at
 steps; the ratio is that of the medians. Models are those of the usual libraries, written in torch.nn, with random
 weights.
 """
@@ -88,7 +88,7 @@ def _step(torch, compiled, model, x, mode: str):
 
 
 def measured(name: str) -> dict:
-    """`measure` in a process of its own, with empty caches."""
+    """`measure` in a separate process, with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
         environment = os.environ | {

@@ -5,8 +5,7 @@ Options: --devices 2,4,8, --sizes 4,1K,1M (bytes of the whole array that a devic
 interpreter with jax; default: this one; 'none': without), --markdown.
 
 Both are measured in turn, so that other load on the machine affects both; a line shows the lower quartile of the times
-of a call, arguments and results on their devices. jax runs in a process of its own.
-"""
+of a call, arguments and results on their devices. jax runs in a separate process."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ def quartile(times: list[float]) -> float:
 
 
 class Peer:
-    """jax in a process of its own."""
+    """jax in a separate process."""
 
     def __init__(self, python: str):
         self.process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Matrix products relative to the FMA peak, NumPy's BLAS and jax: `python benchmarks/contraction_peak.py`.
 
-Options: --threads N (default: 1 and all cores, each in a process of its own), --dtype f32|f64, --small, --large,
+Options: --threads N (default: 1 and all cores, each in a separate process), --dtype f32|f64, --small, --large,
 --operands NN,TN,NT (T: that operand is the transpose of a contiguous array), --seconds S of each candidate.
 
 The peak is the benchmark's loop of multiply-adds in registers, on every core. The candidates of a line are interleaved,

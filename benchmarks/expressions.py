@@ -40,7 +40,7 @@ class NumExpr:
                 )
                 leaves = list(made) if isinstance(made, (list, tuple)) else [made]
                 if not all(isinstance(leaf, _Expression) for leaf in leaves):
-                    raise NotCovered("a result that is no expression")
+                    raise NotCovered("a result that is not an expression")
                 wide = np.float64 if any(a.dtype == np.float64 for a in arrays) else np.float32
                 typed = [{n: wide(v) if isinstance(v, float) else v for n, v in leaf.arrays.items()} for leaf in leaves]
                 expressions.append([(leaf.text, used) for leaf, used in zip(leaves, typed, strict=True)])

@@ -114,7 +114,7 @@ def copy_bandwidth(device) -> float:
 
 
 def product() -> tuple[float, float]:
-    """(flops a second of a bf16 product of 8192 x 8192, those of what cublasLt was measured with, or 0)."""
+    """(flops a second of a bf16 product of 8192 x 8192, those of cublasLt's measurement, or 0)."""
     import ml_dtypes
 
     n = 8192

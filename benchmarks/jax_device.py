@@ -84,7 +84,7 @@ def workload_rows(names: Iterable[str], budget: float) -> list[tuple[str, float,
 
 
 def overhead_rows(budget: float) -> list[tuple[str, float, float]]:
-    """(what, seconds on hloom, on the CPU) of small calls and of transfers of 1 MB."""
+    """(title, seconds on hloom, on the CPU) of small calls and of transfers of 1 MB."""
     cases: dict[str, dict[str, tuple]] = {}
     megabyte = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
     for library in map(JaxOn, PLATFORMS):

@@ -7,7 +7,7 @@ lib.lax, lib.random      jax.lax and jax.random
 lib.value_and_grad(f)    ('grad') of f(parameters, *rest): the value, and a gradient like the parameters (a tuple)
 lib.conv, lib.max_pool   ('conv') convolution and pooling of images
 lib.prepare(array)       converts a NumPy array to an array of the library
-lib.compiled(workload)   what is timed: a function of prepared arrays that returns when the result is ready
+lib.compiled(workload) the timed function of prepared arrays that returns when the result is ready
 lib.arrays(result)       the results as NumPy arrays
 """
 
@@ -26,7 +26,7 @@ from hloom.ir import interpret
 
 
 class _JaxShaped:
-    """What hloom and jax have under the same names."""
+    """The functions that hloom and jax have under the same names."""
 
     lax: Any  # the module
 
@@ -184,7 +184,7 @@ class Torch:
         self.np, self.nn, self.erf = _TorchNumpy(torch), _TorchNN(torch), torch.erf
 
     def value_and_grad(self, function):
-        if self.compile:  # the functional transformation becomes one graph, with what stands around it
+        if self.compile:  # the functional transformation becomes one graph, with the code around it
             both = self.torch.func.grad_and_value(function)
 
             def functional(parameters, *rest):
@@ -323,7 +323,7 @@ def interpreted(workload, arrays) -> list[np.ndarray]:
 
 
 PEERS = ("jax", "torch", "torch.compile", "numpy", "numexpr", "unfused")
-# What a name stands for on the command line: a library at its best settings is each way of using it.
+# The libraries for a name on the command line: a library at its best settings includes each way of using it.
 GROUPS = {"torch": ("torch", "torch.compile"), "numpy": ("numpy", "numexpr")}
 
 

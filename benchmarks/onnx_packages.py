@@ -41,7 +41,7 @@ SIZES: list[tuple[str, dict[str, tuple[int, ...]], int]] = [
      {"prefix": (1, 8), "memory": (1, 12, 256), "src_mask": (1, 12), "hidden": (1, 2, 256)}, 5),
     ("*rxnmap*.onnx", {"atoms": (1, 24), "neighbors": (1, 24), "distances": (1, 24, 24), "roles": (1, 24)}, 2),
 ]  # fmt: skip
-RATE = 16000  # the one integer that is no index: hertz, of `sr`
+RATE = 16000  # the only integer that is not an index: hertz, of `sr`
 LIMIT = 5e-3  # of the difference: probabilities near 0, of noise, have the relative error of their exponents
 QUANTIZED, STEP = "*common_old.onnx", 5e-2  # a step of its quantization
 
@@ -88,7 +88,7 @@ def main() -> int:
         try:
             row = measure(name, file.read_bytes(), inputs_of(file), runtime, options.repeats, options.threads,
                           options.seconds)  # fmt: skip
-        except Exception as error:  # of either library: the table goes on
+        except Exception as error:  # of either library: the table continues
             failed.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
             continue
         print(row, flush=True)

@@ -1,10 +1,10 @@
 """A server at a fixed load for a long time: `python -m hloom.benchmarks.export.steady --server triton --seconds 3600`.
 
 Valid and invalid requests over HTTP and gRPC, `--rate` of them each second, are sent when they are due, however long
-the answers to others take. What is wrong: a valid request without the results of the library, an invalid one that is
-not refused, an answer after ten seconds. Shown: counts, latencies from the time a request was due, and the memory of
-the server's processes each minute. Loopback only. Needs grpcio and MLServer (the extra `serve`: the messages of the
-protocol), the server, and a C compiler.
+the answers to others take. Failures: a valid request answered with other results than the library's, an invalid one
+that is not refused, an answer after ten seconds. Shown: counts, latencies from the time a request was due, and the
+memory of the server's processes each minute. Loopback only. Needs grpcio and MLServer (the extra `serve`: the messages
+of the protocol), the server, and a C compiler.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mlserver.grpc import dataplane_pb2, dataplane_pb2_grpc  # isort: skip
 PORTS = 18475, 18476, 18477
 WAIT = 10.0  # seconds for an answer
 MOST_AT_ONCE = 200
-REFUSED = 400, 404, 422, 500  # Triton's reader of JSON says 500 of what it cannot read; the report counts each
+REFUSED = 400, 404, 422, 500  # Triton's reader of JSON answers 500 to malformed input; the report counts each
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HEAD = (
     "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -65,7 +65,7 @@ def grpc_request(image: np.ndarray, datatype: str = "FP32", name: str = "x", sha
 
 
 class Load:
-    """The requests by kind, what came of them, and the connections."""
+    """The requests by kind, their outcomes, and the connections."""
 
     def __init__(self, library: Library):
         draw = np.random.default_rng(1)

@@ -4,8 +4,8 @@
     python -m benchmarks.jax_tests.files --source jax [--share N] [--cases K] [--write] lax_test lax_numpy_test ...
 
 Runs every N-th test (by a hash of its name) of each file on hloom, and those that do not pass there on jax's CPU. They
-run in the order of a hash of their names, so that what ran until --limit is a sample of the file; --resume goes on from
-there, and --again runs those once more that did not pass. --write makes the table (`table.py`). The tests take the
+run in the order of a hash of their names, so the tests run before --limit are a sample of the file; --resume continues
+from there, and --again repeats the tests that did not pass. --write writes the table (`table.py`). The tests take the
 device for a CPU (`jax_test_dut`), so that they have the CPU's tolerances, and none is skipped that the CPU runs. This
 file is also the pytest plugin that chooses tests and writes their outcomes.
 """
@@ -96,7 +96,7 @@ def pytest_runtest_logreport(report):
 
 
 def records(log: Path) -> list[dict]:
-    """What the plugin wrote, in the order of the run."""
+    """The plugin's records, in the order of the run."""
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
 
 
@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1, help="cases that jax generates for each test")
     parser.add_argument("--timeout", type=int, default=60, help="seconds for a test")
     parser.add_argument("--limit", type=int, default=3600, help="seconds for a file on one device")
-    parser.add_argument("--resume", action="store_true", help="go on after what the records in --out say")
+    parser.add_argument("--resume", action="store_true", help="continue after the records in --out")
     parser.add_argument("--again", action="store_true", help="as --resume, and run again what did not pass")
     parser.add_argument("--write", action="store_true", help="note the rows, and make the table")
     parser.add_argument("files", nargs="+")

@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=int, default=60, help="seconds for a test")
     parser.add_argument("--limit", type=int, default=360, help="seconds for a library on one platform")
     parser.add_argument("--devices", type=int, default=1, help="devices of each platform")
-    parser.add_argument("--resume", action="store_true", help="go on after what the records in --out say")
+    parser.add_argument("--resume", action="store_true", help="continue after the records in --out")
     parser.add_argument("libraries", nargs="+", metavar="NAME=PATH")
     options = parser.parse_args()
     options.out = options.out.resolve()

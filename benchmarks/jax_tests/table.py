@@ -51,7 +51,7 @@ def totals(kept: dict[str, dict] | None = None) -> dict[str, int]:
 
 
 def table() -> str:
-    """A row for each file, and what did not pass."""
+    """A row for each file, and the tests that did not pass."""
     kept = rows()
     total, names = totals(kept), [short(test) for row in kept.values() for test in row["failed"]]
     known = reasons()

@@ -68,8 +68,8 @@ def threads_against_one(names: Iterable[str] = COMPUTE, seconds: float = 0.3) ->
 
 
 def callers(count: int = 4, seconds: float = 0.4, names: Sequence[str] = ("chain_64k", "matmul_256")) -> dict:
-    """Calls a second of `count` Python threads at once ('at once') and of one thread alone ('alone'), all workloads in
-    turn by each; 'ratio' of the two; 'correct': every result has the bits that one thread alone gets."""
+    """Calls a second of `count` concurrent Python threads ('at once') and of one thread ('alone'), each running all
+    workloads in turn; 'ratio' of the two; 'correct': every result has the same bits as with one thread."""
     library = Hloom(True)
     jobs = []
     for name in names:
@@ -159,7 +159,7 @@ def peak_memory(names: Iterable[str] = STEPS, peers: Sequence[str] = ("jax",)) -
 
 
 def measure_memory(library: str, name: str) -> None:
-    """Inside a process of its own: prints the bytes as JSON; null where the library cannot run the workload."""
+    """In a separate process: prints the bytes as JSON; null where the library cannot run the workload."""
     workload, lib = WORKLOADS[name], load((library,), available_cores())[-1]
     if not workload.runs_on(lib):
         print("null")
@@ -172,7 +172,7 @@ def measure_memory(library: str, name: str) -> None:
     before = _peak_from_here()
     for _ in range(5):
         results = function(*arrays)  # a flat list
-        kept = len(results) - 1  # the parameters, and the loss behind them
+        kept = len(results) - 1  # the parameters, followed by the loss
         arrays = [*results[:kept], *arrays[kept:]]
     print(json.dumps(max(_peak() - before, 0)))
 

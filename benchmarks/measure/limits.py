@@ -29,7 +29,7 @@ from hloom.runtime.driver_source import END, KERNEL
 M = 1 << 20
 TRIAD_BYTES = 3 * 4 * 16 * M
 PEAK_DTYPES = {"f32": ("float", 4, np.float32), "f64": ("double", 8, np.float64)}
-CHAINS = 12  # sums at once: two units of a latency of 4 or 5 need 10, and 16 registers hold them with the factors
+CHAINS = 12  # independent sums: two units with a latency of 4 or 5 need 10, and 16 registers hold them with the factors
 ROUNDS = 100_000  # of the peak's loop in a work item: some 0.1 ms
 SWEPT = 1 << 25  # bytes that one timed sweep of a cache passes at least
 
@@ -184,7 +184,7 @@ def _filled(count: int, shift: int) -> np.ndarray:
 
 
 def _quickest(call, seconds: float) -> float:
-    """Seconds of one call: the lower quartile over `seconds`, for what else the machine does only adds."""
+    """Seconds of one call: the lower quartile over `seconds`, since other load on the machine only adds time."""
     call()
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -196,7 +196,8 @@ def _quickest(call, seconds: float) -> float:
 
 
 def cache_sizes(machine: Machine, threads: int) -> dict[str, int]:
-    """Bytes that `threads` sweep together to be in one level: half of what it holds, and for DRAM far above all."""
+    """Bytes that `threads` sweep together to stay in one level: half of its capacity, and for DRAM far more than all
+    caches."""
     levels = {"L1": machine.l1_bytes * threads // 2, "L2": machine.l2_bytes * threads // 2}
     if machine.l3_bytes > 2 * machine.l2_bytes * threads:
         levels["L3"] = machine.l3_bytes // 2

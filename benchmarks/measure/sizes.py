@@ -1,11 +1,11 @@
-"""Open sizes against fixed ones: the run time of the benchmark's workloads, and what a new size costs.
+"""Open sizes against fixed ones: the run time of the benchmark's workloads, and the cost of a new size.
 
     python -m benchmarks.measure.sizes [--only softmax,matmul] [--write]
 
-Each size of at least 16 of a workload's arguments is a `Dim`, equal sizes the same one. What then asks for a fact that
-is not known has fewer of them open (those of no last axis, the leading ones, the batch), or is refused; the table says
-so. Both programs are called in turn, and the ratio is that of their shortest times. --write makes SIZES.md, and keeps
-what is written there by hand.
+Each size of at least 16 of a workload's arguments is a `Dim`, equal sizes the same one. A workload that then depends on
+an unknown fact has fewer of them open (all but last axes, the leading ones, the batch), or is refused, as the table
+shows. Both programs are called in turn, and the ratio is that of their shortest times. --write writes SIZES.md, and
+keeps the text written there by hand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hloom.errors import HloomError, UndecidedSizeError
 SMALLEST = 16  # that is open
 BY_HAND = "<!-- written by hand from here on -->"
 SECONDS, MOST = 0.6, 400  # of calls of both, and calls of each
-Row = tuple[str, str, float, float, int]  # name, what is open, ratio, milliseconds of fixed sizes, variants
+Row = tuple[str, str, float, float, int]  # name, open sizes, ratio, milliseconds with fixed sizes, variants
 
 
 def structs(arrays: Sequence[np.ndarray], opens: Callable[[int, int], bool]) -> list[hl.ShapeDtypeStruct]:
@@ -42,7 +42,7 @@ def structs(arrays: Sequence[np.ndarray], opens: Callable[[int, int], bool]) -> 
 
 
 def opened(workload: Workload, arrays: Sequence[np.ndarray]):
-    """(the program of open sizes, what is open), or (None, why not)."""
+    """(the program of open sizes, the open sizes), or (None, the reason)."""
     jitted, reason, batch = Hloom(True).jitted(workload), "", arrays[-1].shape[:1]
     last = {a.shape[-1] for a in arrays if a.ndim}
     choices: dict[str, Callable[[int, int], bool]] = {

@@ -73,9 +73,9 @@ def cold_gelu(with_driver: bool, repeats: int = 3) -> float:
 class FirstCall:
     """The first call of a workload, in processes that have imported the library and made its inputs; in seconds.
 
-    cold: hloom with nothing on disk. warm: hloom in a new process, with the disk cache that the cold one left.
+    cold: hloom with an empty disk cache. warm: hloom in a new process, with the disk cache of the cold one.
     peers: by name, without a persistent cache. imports: seconds of the import, by name (hloom among them).
-    stages: what the cold call spent where (`compile().timings()`).
+    stages: the time of the cold call by stage (`compile().timings()`).
     """
 
     name: str

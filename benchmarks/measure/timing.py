@@ -160,7 +160,7 @@ def check(workload: Workload, title: str, results, expected) -> float:
         raise CheckError(f"{workload.name}: {title} returns {len(results)} results, the reference {len(expected)}")
     for result, right in zip(results, expected, strict=True):
         if result.shape != right.shape:
-            raise CheckError(f"{workload.name}: {title} gives shape {result.shape}, the reference {right.shape}")
+            raise CheckError(f"{workload.name}: {title} returns shape {result.shape}, the reference {right.shape}")
         if right.dtype.kind in "iub":
             error = float(np.mean(result != right))
         else:
@@ -225,7 +225,7 @@ def in_turns(calls: dict, budget: float) -> dict[str, float]:
 
 
 def allocations(steps: int = 100) -> dict[str, int]:
-    """What the pool allocates in `steps` training steps with the shapes of example 1, after the first two."""
+    """The pool's allocations in `steps` training steps with the shapes of example 1, after the first two."""
     workload = WORKLOADS["digits_step"]
     arrays = [hl.device_put(a) for a in workload.inputs(np.random.default_rng(0))]
     function = hl.jit(workload.bound(Hloom(True)), donate_argnums=(0, 1, 2, 3))

@@ -2,10 +2,10 @@
 
     python -m benchmarks.measure.torch_generate [llama gpt2] [--lengths 20] [--new 8] [--automatic]
 
-Prompts of many lengths, one after another, against torch in eager mode: the programs that are compiled (translations of
-graphs, and variants of these for some sizes), the time to the first answer and what of it hloom takes, and that of each
-further prompt. The first answer of `backend="aot_eager"` is what torch takes to capture the graphs. Weights are random.
---automatic: torch finds the open sizes by itself; without it `dynamic=True` says so. It needs transformers.
+Prompts of many lengths, in sequence, against torch in eager mode: the compiled programs (translations of graphs, and
+variants of these for some sizes), the time to the first answer and hloom's share of it, and the time of each further
+prompt. The first answer of `backend="aot_eager"` shows torch's time to capture the graphs. Weights are random.
+--automatic: torch finds the open sizes by itself; otherwise `dynamic=True` declares them. It needs transformers.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks.measure.user_kernels [--rounds 20] [--first] [--write MACHINE]
 
-Interleaved minima in ms. --first: the first call of each kernel, in a process of its own that has an empty cache, after
-a call of another function. --write: stores them in `benchmarks/user_kernels.json`, with a description of the machine,
-for Numba's bar in the README's chart.
+Interleaved minima in ms. --first: the first call of each kernel, in a separate process with an empty cache, after a
+call of another function. --write: stores them in `benchmarks/user_kernels.json`, with a description of the machine, for
+Numba's bar in the README's chart.
 
 First calls take 32 (top-k) to 72 ms (histogram) of processor time on two cores of an AMD EPYC.
 """

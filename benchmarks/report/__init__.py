@@ -1,1 +1,1 @@
-"""What a benchmark run reports: targets, diagnoses, tables and charts."""
+"""The report of a benchmark run: targets, diagnoses, tables and charts."""

@@ -42,7 +42,7 @@ def diagnosis(parts: list[Part], row: dict, limits: dict | None) -> str:
 
 
 def _part(part: Part, inside: float, row: dict, limits: dict | None) -> str:
-    """One kernel: its share of the time, and what bounds it."""
+    """One kernel: its share of the time, and its bound."""
     name = f"{part.launches} x {part.name}" if part.launches > 1 else part.name
     facts = []
     memory = compute = 0.0

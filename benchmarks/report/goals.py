@@ -1,4 +1,4 @@
-"""The targets: what each is, how it follows from the measurements, and which rows miss theirs."""
+"""The targets: their definitions, how they follow from the measurements, and which rows miss theirs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 MEMORY = 0.85  # of the triad's bandwidth
 PEAK = 0.90  # of the FMA peak
-# Rows with targets of their own; all others have to be as fast as every peer.
+# Rows with special targets; all others have to be as fast as every peer.
 LARGE_PRODUCTS = ("matmul_1024", "matmul_2048")
 OTHER_PRODUCTS = ("matmul_f64", "matmul_bf16", "matmul_s8")
 SMALL_LOOPS = ("scan_10000", "scan_product", "while_scalar")
@@ -44,7 +44,7 @@ def missed(row: dict) -> list[str]:
 
 
 def goals(rows: list[dict], extras: dict) -> list[dict]:
-    """The targets: what, wanted, found (None: not measured), reached, and a remark."""
+    """The targets: title, wanted, found (None: not measured), reached, and a remark."""
     return [
         {
             "what": what,
@@ -58,7 +58,7 @@ def goals(rows: list[dict], extras: dict) -> list[dict]:
 
 
 def _measured(rows: list[dict], extras: dict) -> list[tuple]:
-    """The targets as (what, sign, bound, found, remark)."""
+    """The targets as (title, sign, bound, found, remark)."""
     by_name = {row["name"]: row for row in rows}
     means = geometric_means(rows)
 

@@ -23,8 +23,8 @@ def row_facts(row: Row, limits: dict | None = None) -> dict:
     """A row of the report as plain data. Times in seconds; ratios: the library's time over hloom fused.
 
     share_of_triad: inputs read once and results written once, over the triad's bandwidth of the same turns.
-    share_of_peak: likewise flops over the multiply-adds of the row's dtype. missed: what the row misses; why: what its
-    profile and the limits say of its time.
+    share_of_peak: likewise flops over the multiply-adds of the row's dtype. missed: the targets that the row misses;
+    why: the diagnosis from its profile and the limits.
     """
     seconds = row.seconds["hloom"]
     facts = {

@@ -14,9 +14,9 @@ from hloom.benchmarks.report.diagnosis import bandwidth_at
 
 
 def points(rows: list[dict], limits: dict) -> list[dict]:
-    """For each row whose operations are known: intensity, gflops, roof (GF/s), share of it and what the roof is.
+    """For each row whose operations are known: intensity, gflops, roof (GF/s), the share of it, its kind.
 
-    rows: as `report.row_facts` makes them; those that a call's cost bounds are left out. A workload whose arrays fit
+    rows: from `report.row_facts`; rows bounded by the cost of a call are left out. A workload whose arrays fit
     into a cache has that cache's roof.
     """
     found = []
@@ -45,7 +45,7 @@ def points(rows: list[dict], limits: dict) -> list[dict]:
 
 
 def print_roofline(limits: dict, found: list[dict], console: Console) -> None:
-    """What the machine reaches, and the workloads, the lowest share of their roof first."""
+    """The machine's limits, and the workloads, those with the lowest share of their roof first."""
     machine = Table("what", "", title="The machine's limits", title_justify="left")
     machine.add_row("threads", str(limits["threads"]))
     for dtype, peak in limits["peaks"].items():

@@ -2,7 +2,7 @@
 
     python -m benchmarks.sharding [--only bytes,steps,compile,scaling,processes] [--seconds 1] [--jax PYTHON] [--write]
 
-Results are kept in build/sharding.json, each part on its own; --write makes benchmarks/SHARDING.md of all of them.
+Results are kept in build/sharding.json, each part separately; --write writes benchmarks/SHARDING.md from all of them.
 """
 
 from __future__ import annotations

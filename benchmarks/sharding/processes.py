@@ -1,9 +1,9 @@
 """Collectives and training steps over processes: `python -m hloom.benchmarks.sharding.processes`.
 
-Collectives of two processes with a device each are timed beside MPI's own (mpi4py's Allreduce, Allgather, Alltoall) in
-the same run, one after the other, and those of one process with two devices in a run before it. A training step whose
-gradients have 25 MB is timed in two processes and in one, in turns. Of the times of a call the fastest twentieth
-counts, and of the rounds of collectives the best: on a machine with other load, what nothing interrupted.
+Collectives of two processes with a device each are timed against MPI's (mpi4py's Allreduce, Allgather, Alltoall) in the
+same run, alternately, and those of one process with two devices in a run before it. A training step whose gradients
+have 25 MB is timed in two processes and in one, in turns. The fastest twentieth of a call's times counts, and the best
+of the rounds of collectives: on a machine with other load, those are the uninterrupted ones.
 
 Options: --sizes 4,1K,1M, --seconds S of each, --rounds N of runs, --plot FILE.png (matplotlib, extra `bench`).
 """
@@ -179,7 +179,7 @@ def measured(sizes: str, seconds: float, rounds: int, plot: str | None, out: Pat
 
 
 def table(found: dict) -> list[str]:
-    """What was measured, as lines of Markdown."""
+    """The measurements, as lines of Markdown."""
     lines = [
         "| collective | bytes | 1 process | 2 processes | MPI | MPI / hloom |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -110,7 +110,7 @@ def serve() -> None:
 
 
 class Server:
-    """hloom with so many devices and threads, in a process of its own."""
+    """hloom with this number of devices and threads, in a separate process."""
 
     def __init__(self, devices: int, threads: int):
         environment = {**os.environ, "HLOOM_NUM_CPU_DEVICES": str(devices), "HLOOM_NUM_THREADS": str(threads)}

@@ -2,8 +2,8 @@
 
     python -m benchmarks.sharding.steps [--devices 2,4,8] [--seconds 1] [--jax PYTHON] [names ...]
 
-Each library runs in a process of its own, one of them at a time, so that other load on the machine affects both.
-Arguments and results are on their devices; a number is the least of the times of a call.
+Each library runs in a separate process, one of them at a time, so other load on the machine affects both. Arguments and
+results are on their devices; each figure is the shortest time of a call.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def serve(library) -> None:
 
 
 class Worker:
-    """A library in a process of its own."""
+    """A library in a separate process."""
 
     def __init__(self, library: str, python: str = sys.executable):
         self.library, self.python = library, python

@@ -1,4 +1,4 @@
-"""Writes and restores a checkpoint of 1 GB beside `dd` on the same disk; how long a save holds up the step.
+"""Writes and restores a checkpoint of 1 GB against `dd` on the same disk; how long a save blocks the step.
 
     python -m benchmarks.training.checkpoint_speed [--gigabytes 1] [--repeats 3] [--folder /tmp]
 

@@ -3,8 +3,8 @@
     python -m benchmarks.training.cluster_ddp
 
 A multilayer perceptron with 0.9 MB and one with 25 MB of parameters, SGD with momentum, one thread per process. The
-two take turns: each round starts two processes of one and two of the other. What is compared is the fastest twentieth
-of the steps of the slower process: on a machine with other work, steps that nothing interrupted.
+two take turns: each round starts two processes of one and two of the other. The comparison uses the fastest twentieth
+of the steps of the slower process: on a machine with other load, the uninterrupted steps.
 """
 
 import argparse

@@ -37,7 +37,7 @@ def job(folder: Path, kind: str) -> subprocess.Popen:
 
 
 def processes(process: subprocess.Popen) -> dict[str, list[int]]:
-    """The processes of a job by what they are: all descendants of the command."""
+    """The processes of a job by role: all descendants of the command."""
     parents: dict[int, list[int]] = {}
     lines: dict[int, str] = {}
     for path in Path("/proc").glob("[0-9]*"):
@@ -64,7 +64,7 @@ def processes(process: subprocess.Popen) -> dict[str, list[int]]:
 
 
 def disturbed(kind: str, kills: int, rng: random.Random, limit: float) -> tuple[Counter, bool, list[str]]:
-    """One job with some kills: what was killed, whether it came to its end, and what its workers wrote."""
+    """One job with some kills: the killed processes, whether the job finished, and its workers' output."""
     killed: Counter = Counter()
     with tempfile.TemporaryDirectory(prefix="hloom-kills-") as name:
         folder = Path(name)

@@ -271,8 +271,8 @@ def lenet_waits(folder: Path, seconds: float) -> tuple[float, float, float]:
 
 
 def rate(make: Callable[[], Iterable], size: int, seconds: float) -> tuple[float, float]:
-    """Elements per second of wall time and of processor time, for `seconds` after the first ones: what comes before,
-    such as filling a window, imports and starting processes, does not count, and no buffer that was filled then."""
+    """Elements per second of wall time and of processor time, for `seconds` after the first ones: the start, such as
+    filling a window, imports and starting processes, does not count, nor do buffers filled then."""
     iterator, seen = iter(make()), 0
     for _ in range(8 if size > 1 else 1000):
         next(iterator)

@@ -41,7 +41,7 @@ def loss(model, batch):
 
 
 def train(folder: Path, steps: int):
-    """A run that goes on from what is in the folder."""
+    """A run that continues from the folder's contents."""
     keys = hl.random.split(hl.random.key(0), 3)
     model = nn.Sequential(
         nn.Linear(256, 1024, key=keys[0]), nn.relu, nn.Dropout(0.1), nn.Linear(1024, 384, key=keys[1]), nn.relu,

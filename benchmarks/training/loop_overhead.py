@@ -1,10 +1,10 @@
-"""What `fit` costs beside a bare loop: LeNet on digits from TFRecord, with checkpoints each 100 steps, summaries each
+"""The cost of `fit` over a bare loop: LeNet on digits from TFRecord, with checkpoints each 100 steps, summaries each
 10 and a progress bar.
 
     python -m benchmarks.training.loop_overhead [--steps 200] [--repeats 5] [--kind lenet-book]
 
 Both read the same files through `hl.data`, run the same compiled step and alternate. The bare loop is
-`for batch in dataset: state, metrics = step(state, batch)`. Another line is the part of each addition.
+`for batch in dataset: state, metrics = step(state, batch)`. Another line shows the share of each addition.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def loss(model, batch):
 
 
 def python_cost() -> None:
-    """What `fit` itself takes per step, with a step that takes microseconds."""
+    """The time of `fit` itself per step, with a step of microseconds."""
     step = hl.jit(lambda state, batch: (state + batch, {"loss": batch}))
     one, count = hnp.ones(()), 3000
     batches = [one] * count

@@ -1,4 +1,4 @@
-"""Reductions and what is built from them: sums of rows, columns and all, softmax, norms, searches, running sums."""
+"""Reductions and functions built from them: sums of rows, columns and all, softmax, norms, searches, running sums."""
 
 from __future__ import annotations
 

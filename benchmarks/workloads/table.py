@@ -14,7 +14,7 @@ M = 1 << 20
 class Workload:
     """name; what: one line; inputs(random, divide=1) -> NumPy arrays; function(lib, *arrays) -> tree of arrays.
 
-    family: the heading that it stands under.
+    family: its heading.
     bound_by: 'memory' (inputs read once, results written once, at the triad's bandwidth), 'compute' or 'overhead'.
     tolerance: largest error against the reference, relative to the largest element of each result.
     needs: the parts of `lib` beyond `np` and `nn` that the function uses; a library without them is left out.

@@ -19,14 +19,14 @@ from typing import Protocol
 from hloom.compiler.cache import default_cache
 from hloom.ir.records import record
 
-GAIN = 0.97  # of the default's time: what a candidate must stay below, or the difference may be chance
+GAIN = 0.97  # of the default's time: a candidate must stay below it, or the difference may be chance
 
 
 class Candidate(Protocol):
     """One way to do the task."""
 
     def results(self) -> list:
-        """What it computes."""
+        """Its results."""
 
     def seconds(self) -> float:
         """How long it takes, measured once."""
@@ -74,7 +74,7 @@ def compare(
     limit: float = math.inf,
     rounds: tuple[int, int],
 ) -> Comparison:
-    """Measures the default and the candidates that the factories create (None: it is no other candidate).
+    """Measures the default and the candidates that the factories create (None: the same as another candidate).
 
     agree(expected, found): whether results may replace the default's. limit: seconds, of which creating candidates may
     take half; the comparison ends after twice that at most. rounds: measurements of each at least and at most.

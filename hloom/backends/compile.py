@@ -32,7 +32,7 @@ class Observer(Protocol):
 
 
 def observer_of(module: Module) -> Observer | None:
-    """Who looks on while a module is compiled, from here on: the dump that `hl.config.dump_to` asks for, or nobody."""
+    """The observer of a module's compilation: the dump of `hl.config.dump_to`, or a no-op."""
     if not config.dump_to:
         return None
     from hloom.backends.dump import Dump  # saves start-up time: texts are written for those who ask
@@ -41,7 +41,7 @@ def observer_of(module: Module) -> Observer | None:
 
 
 class Planned:
-    """What there is to see of a `module` after all passes and its `plan`."""
+    """Shows the `module` after all passes and its `plan`."""
 
     module: Module
     plan: Plan
@@ -105,8 +105,8 @@ def optimized_plan(
 
 
 def stage_timings(stages: Stages, times: dict[str, float], kernels: float) -> dict[str, float]:
-    """Seconds by stage. 'kernels' is what the caller waited for the machine code, front end and LLVM among it; these
-    two work in several threads at once, so their times may add up to more."""
+    """Seconds by stage. 'kernels' is the caller's wait for machine code, including front end and LLVM; these two run in
+    several threads, so their times may add up to more."""
     within = {name: stages.seconds.get(name, 0.0) for name in ("front end", "llvm", "load")}
     source = stages.seconds.get("source", 0.0)
     return times | {"plan": times["plan"] - source, "source": source, "kernels": kernels, **within}

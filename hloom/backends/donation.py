@@ -1,5 +1,5 @@
-"""Memory of donated arguments: what others refer to too is copied before a program writes over it, and what no result
-takes is named in a warning."""
+"""Memory of donated arguments: shared memory is copied before a program overwrites it, and a warning names the
+arguments that no result reuses."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def copy_shared(arrays: list, donated: Iterable[int]) -> None:
 
 
 def warn_of_unused(name: str, parameters: Sequence[Instruction], unused: Iterable[int]) -> None:
-    """Warns of donated arguments, by number, whose memory no result of a program takes. Scalars, such as counts of
-    steps, are no loss."""
+    """Warns of donated arguments, by number, whose memory no result of a program takes. Scalars, such as step counts,
+    are ignored."""
     named = [f"{parameters[k].hint} {parameters[k].shape!r}" for k in sorted(unused) if parameters[k].shape.dims]
     if named:
         warn_while_compiling(

@@ -41,10 +41,10 @@ BETWEEN_PROCESSES = Link(5e-6, 4e9)
 class MultiDeviceExecutable(Executable):
     """A program compiled for several devices.
 
-    parts: by device, what runs its part. may_overwrite: the parameters whose memory a part may take. channels: the
-    values that go from one device to another. placements: a line for each operation with its device. default: the
-    device of what nobody wants elsewhere. argument_devices: by number, where arguments were when it was compiled.
-    remote_devices: those of other processes, which run their parts there; names are the same in all processes then.
+    parts: by device, the executor of its part. may_overwrite: the parameters whose memory a part may take. channels:
+    the values sent between devices. placements: a line for each operation with its device. default: the device of
+    operations without a placement. argument_devices: by number, the devices of the arguments during compilation.
+    remote_devices: those of other processes, which run their parts there; all processes then use the same names.
     """
 
     module: Module
@@ -213,9 +213,9 @@ class _Assembly:
             for parameter in module.entry.parameters:
                 if parameter in used:
                     readers.setdefault(parameter["index"], set()).add(device)
-                if parameter in sent:  # and may leave later than what comes next
+                if parameter in sent:  # and may be sent later than the following values
                     readers.setdefault(parameter["index"], set()).add("")
-        # The memory of an argument may be overwritten by its only reader; where nobody reads it, on its own device.
+        # The memory of an argument may be overwritten by its only reader; if unread, on its device.
         self.donated = {
             d: frozenset(k for k, home in donated.items() if readers.get(k, {home}) == {d}) for d in parts.modules
         }  # fmt: skip
@@ -266,7 +266,7 @@ class _Assembly:
         ends = [c.remote for c in channels if c.remote is not None and c.remote.gpus]
         if ends:
             backend = kind_of(next(d for d in self.parts.modules if kind_of(d)[0].name != "cpu"))[0].backend
-            assert isinstance(backend, DeviceBackend)  # only such devices have ends that are no CPU's
+            assert isinstance(backend, DeviceBackend)  # only such devices have ends other than CPUs
             backend.connect(ends)
 
     def _executors(self, results: list[Shape], channels: dict[int, SendRecvChannel]) -> dict[str, DeviceExecutor]:

@@ -24,7 +24,7 @@ def _prepare() -> None:
     # Imports are in this function, as the thread is there to make them. Any error is raised again by the first call.
     with contextlib.suppress(Exception):
         with forking.no_fork():  # a child would find the locks of half-imported modules taken
-            # These imports are what this thread is for.
+            # This thread exists for these imports.
             from hloom.backends.cpu import driver
             from hloom.backends.cpu.kind import CpuKind
             from hloom.compiler.targets.cpu.interface import fingerprint

@@ -1,4 +1,4 @@
-"""The devices of a program that runs in several processes: which are here, and what leads to the others."""
+"""The devices of a program that runs in several processes: the local ones, and the connections to the others."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def _entries() -> dict[str, int]:
 
 
 def others_of(placement: Placement, module: Module) -> Others | None:
-    """What leads to the devices of other processes; None where there are none. Every process calls this.
+    """The connection to the devices of other processes; None if there are none. Every process calls this.
 
-    Raises DistributedError where processes are about to run different programs, or one does not come.
+    Raises DistributedError if processes are about to run different programs, or if one is missing.
     """
     if not placement.is_spread:
         return None
@@ -131,7 +131,7 @@ def global_names(devices: Mapping[Any, str]) -> dict[Any, str]:
 
 @record
 class Links:
-    """What leads to the parts of a program in other processes. base: the first of its messages' tags. channels: by
+    """The connections to the parts of a program in other processes. base: the first of its messages' tags. channels: by
     number."""
 
     transport: Transport
@@ -172,9 +172,9 @@ class Links:
 
 
 def links_of(parts: Partition, whole: Module, device_of: Mapping[Instruction, str]) -> Links:
-    """What leads to the parts of other processes. Every process that has a part calls this.
+    """The connections to the parts of other processes. Every process that has a part calls this.
 
-    Raises DistributedError where processes are about to run different programs, or one does not come.
+    Raises DistributedError if processes are about to run different programs, or if one is missing.
     """
     members = {process_of(device) for device in parts.modules}
     places = [f"{i.opcode} {i.shape!r} on {device_of[i]}" for c in whole.computations() for i in c.instructions
@@ -196,7 +196,7 @@ def links_of(parts: Partition, whole: Module, device_of: Mapping[Instruction, st
 
 
 class SpreadProgram:
-    """A program of which this process runs a part: what it does not have of arguments and results stays elsewhere.
+    """A program of which this process runs a part: other arguments and results stay elsewhere.
 
     away: the devices of the results that are in other processes, by number.
     """
@@ -206,7 +206,7 @@ class SpreadProgram:
         self.channel_bytes = program.channel_bytes
 
     def __call__(self, inputs: Sequence) -> list:
-        """As of MultiDeviceProgram, with RemoteData for what is elsewhere."""
+        """As of MultiDeviceProgram, with RemoteData for values elsewhere."""
         outputs = self.program([0 if isinstance(x, RemoteData) else x for x in inputs])
         for k, device in self.away.items():
             outputs[k] = RemoteData(self.program.outputs[k], device)

@@ -1,7 +1,7 @@
-"""A device's part of a program, divided into what the host runs one after another: segments without sends and
-receives, each a program of its own, the sends and receives between them, and loops and branches that contain such.
-GPUs and the tasks of a cluster run their parts so. In a program that several GPUs run together, collectives stand
-between segments in the same way.
+"""A device's part of a program, divided into the steps that the host runs in sequence: segments without sends and
+receives, each a separate program, the sends and receives between them, and loops and branches that contain such. GPUs
+and the tasks of a cluster run their parts this way. In a program that several GPUs run together, collectives separate
+segments in the same way.
 
 Values are identified by their keys (`partition.key_of`): an instruction, or an element of the tuple that a loop, a
 branch or a parameter is. Tuples themselves exist inside segments only.
@@ -42,7 +42,7 @@ class Segment:
 
 @record(eq=False)
 class Transfer:
-    """A send, a receive or a collective. given: what is sent. last: the same, where nothing reads it afterwards."""
+    """A send, a receive or a collective. given: the sent values. last: the same, where nothing reads it afterwards."""
 
     instruction: Instruction
     given: list[Key]
@@ -110,8 +110,8 @@ def inner_levels(part: Part) -> list[Level]:
 
 
 def whole(module: Module, donated: Set[int], cuts: Set[str] = frozenset(TRANSFERS)) -> Level:
-    """The program of an executor. donated: the parameters whose memory may be overwritten. cuts: opcodes of what stands
-    between segments."""
+    """The program of an executor. donated: the parameters whose memory may be overwritten. cuts: opcodes of the
+    operations between segments."""
     kept = {p for p in module.entry.parameters if p["index"] not in donated}
     return _Cutter(module.name, cuts).level(module.entry, kept)
 
@@ -304,7 +304,7 @@ def _of_integers(computation: Computation, numbers: list[int], keys: list[Key]) 
     builder = Builder("count")
     made: dict[Key, Instruction] = {(parameter, k): builder.parameter(parameter.shape.elements[k]) for k in numbers}
     found = _integers(computation, keys)
-    assert found is not None  # `_count` has asked
+    assert found is not None  # checked by `_count`
     for instruction in found[1]:
         operands = tuple([made[key_of(o)] for o in instruction.operands])
         made[instruction] = builder.add(instruction.with_operands(operands))

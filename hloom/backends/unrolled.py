@@ -1,4 +1,5 @@
-"""A warning for programs that compile slowly because a Python loop was unrolled: which loop, and what it became."""
+"""A warning for programs that compile slowly because a Python loop was unrolled: the loop, and the size of its
+expansion."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.Gener
 
 def warn_of_unrolled_loop(module: Module, seconds: float) -> None:
     """Warns of the loop that most instructions of a traced module come from, if they are many and compiling them took
-    long. Tracing runs a Python loop, so that its body stands in the program once for each of its steps."""
+    long. Tracing runs a Python loop, so the program contains its body once per step."""
     if seconds < SLOW:
         return
     lines = Counter(Source(*i.source[:3]) for i in module.instructions() if i.source is not None)

@@ -1,7 +1,7 @@
-"""Loops whose iterations combine values in shared elements (`hl.atomic_add`), in parts with a table each.
+"""Loops whose iterations combine values in shared elements (`hl.atomic_add`), privatized.
 
-A part of the iterations combines in a table of its own, and a second loop joins the tables in the order of the parts.
-Their number depends on sizes only, so that results do not depend on the number of threads.
+The iterations are split into parts, each with a private table, and a second loop combines the tables in the order of
+the parts. The number of parts depends on sizes only, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations

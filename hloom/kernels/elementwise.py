@@ -76,9 +76,9 @@ def _elements(name: str, element: Expr, parameters, dtype: np.dtype, dims: tuple
 
 
 def elements_of(body: Body) -> list[Elements] | None:
-    """The results of a kernel as functions of elements, one for each; None where it is no such kernel.
+    """The results of a kernel as functions of elements, one for each; None for other kernels.
 
-    Its operands are arrays of the results' shape, and numbers.
+    The operands are arrays of the results' shape, and numbers.
     """
     if not _is_simple(body):
         return None

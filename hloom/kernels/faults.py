@@ -1,4 +1,4 @@
-"""What happens when a kernel finds an index out of range: an error, with the user's line of the index."""
+"""The error for an index out of range in a running kernel, with the user's line of the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels as attributes of instructions: many calls at once, derivatives, evaluation."""
+"""Kernels as attributes of instructions: batches of calls, derivatives, evaluation."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _numbers = itertools.count(1)
 
 
 class Instance(UserKernel):
-    """body: the loops of one call. fault: the pointer that checks of indices store to. batch: calls at once.
+    """body: the loops of one call. fault: the pointer that checks of indices store to. batch: the number of calls
+    computed together.
 
-    tangents_of: of what tangents these are, and of which operands; None for other kernels. python: the results by
-    Python; None where there is no other way to compute them.
+    tangents_of: the kernel and the operands whose tangents these are; None for other kernels. python: computes the
+    results in Python; None without such a function.
     """
 
     body: Body
@@ -100,7 +101,7 @@ def _results(builder, kernel: Instance, given: Sequence[Value]) -> list[Value]:
 
 
 def instance(body: Body, fault: Var, batch: Batch = (), tangents_of=None, python=None) -> Instance:
-    """A kernel of loops, for so many calls at once."""
+    """A kernel of loops, for a batch of calls."""
     made = Instance(f"{body.name}.{next(_numbers)}")
     made.body, made.fault, made.batch, made.tangents_of, made.python = body, fault, batch, tangents_of, python
     made.program, shapes = assembled(body, batch)

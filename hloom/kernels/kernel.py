@@ -47,8 +47,8 @@ def kernel(function: Callable | None = None, *, static_argnames: str | Sequence[
     static_argnames: arguments that are Python values, such as sizes. unchecked: indices that are not proved to be in
     range are not checked; an index out of range is then undefined behaviour.
 
-    Raises, at the line of the kernel: UnsupportedError for what kernels do not have, ArgumentError for a race that is
-    certain, ShapeError and DTypeError; when it runs, ShapeError for an index out of range.
+    Raises, at the line of the kernel: UnsupportedError for unsupported Python, ArgumentError for a certain race,
+    ShapeError and DTypeError; when it runs, ShapeError for an index out of range.
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     if function is None:
@@ -57,7 +57,7 @@ def kernel(function: Callable | None = None, *, static_argnames: str | Sequence[
 
 
 class KernelFunction:
-    """What `hl.kernel` makes of a function."""
+    """A function compiled by `hl.kernel`."""
 
     def __init__(self, function: Callable, static: tuple[str, ...], unchecked: bool):
         if not callable(function):

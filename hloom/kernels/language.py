@@ -1,4 +1,4 @@
-"""What a user's kernel calls of hloom, with its meaning in Python: `hl.kernel` compiles the same names."""
+"""The functions of hloom for users' kernels, as Python runs them: `hl.kernel` compiles the same names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hloom.errors import ArgumentError
 
 __all__ = ["atomic_add", "atomic_max", "atomic_min", "parallel", "tile"]
 
-# Elements of a tile along the last dimension, and of the whole tile, unless `tile=` says it: what one core computes
+# Elements of a tile along the last dimension, and of the whole tile, unless `tile=` sets them: one core computes them
 # from its first-level cache.
 TILE_ROW, TILE = 1024, 4096
 TILES = 16  # along the first dimension at least, where there are as many elements, so that all cores have some
@@ -21,21 +21,20 @@ def parallel(*sizes):
     """The indices of a loop whose iterations may run at the same time, in any order: `for i in hl.parallel(n)`,
     `for i, j in hl.parallel(m, n)`.
 
-    sizes: one for each index. An iteration may not read what another one writes; `hl.atomic_add` and its like combine
-    what several of them write. In Python, outside of `hl.kernel`, the indices come in their order. Raises ArgumentError
-    for sizes that are no integers.
+    sizes: one for each index. An iteration may not read elements that another one writes; `hl.atomic_add` and similar
+    functions combine the values that several of them write. In Python, outside of `hl.kernel`, the iterations run in
+    order. Raises ArgumentError for sizes other than integers.
     """
     counts = [_size(n, "parallel") for n in _several(sizes)]
     return range(counts[0]) if len(counts) == 1 else itertools.product(*map(range, counts))
 
 
 def tile(shape, tile=None) -> Iterator:
-    """The parts of an index space, one after the other: `for t in hl.tile(x.shape): out[t] = x[t] * 2`.
+    """The parts of an index space, in order: `for t in hl.tile(x.shape): out[t] = x[t] * 2`.
 
-    shape: a size, or a tuple of them. tile: the size of a part along each dimension; without it, what suits the
-    processor. Each part is a slice, or a tuple of slices, as many as there are sizes. The parts may be computed at the
-    same time, in any order.
-    Raises ArgumentError for sizes that are no integers, or a tile that does not match the shape.
+    shape: a size, or a tuple of them. tile: the size of a part along each dimension; by default chosen for the
+    processor. Each part is a slice, or a tuple of slices, one per size. The parts may be computed at the same time, in
+    any order. Raises ArgumentError for sizes other than integers, or a tile that does not match the shape.
     """
     sizes = [_size(n, "tile") for n in _several((shape,))]
     steps = tile_of(sizes, None if tile is None else [_size(n, "tile") for n in _several((tile,))])

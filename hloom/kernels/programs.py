@@ -1,4 +1,4 @@
-"""A kernel's loops as a program: which memory each pointer is, many calls at once, phases with their parameters."""
+"""A kernel's loops as a program: the memory of each pointer, batches of calls, phases with their parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hloom.kernels.work import work_of
 
 __all__ = ["Array", "Batch", "Body", "Draft", "Names", "Tile", "assembled", "fault_array", "passed_on"]
 
-# Calls at once, from the outermost dimension on: how many, and which operands have a dimension for them.
+# The batch dimensions, outermost first: the size, and the operands that have the dimension.
 Batch: TypeAlias = tuple[tuple[int, tuple[bool, ...]], ...]
 
 
@@ -112,7 +112,7 @@ class Body:
     tiles: dict[Var, Tile] = field(default_factory=dict)
 
     def results(self) -> list[Array]:
-        """What the results are, in their order."""
+        """The results, in order."""
         return sorted([a for a in self.arrays.values() if a.role == "out"], key=lambda a: a.number)
 
 
@@ -122,7 +122,7 @@ def fault_array(role: str, number: int = 0) -> Array:
 
 
 def assembled(body: Body, batch: Batch = ()) -> tuple[Program, list[Shape]]:
-    """(launches, shapes of the results) of so many calls at once."""
+    """(launches, shapes of the results) for a batch of calls."""
     sizes = [size for size, _ in batch]
     arrays, trips = dict(body.arrays), dict(body.sizes)
     drafts: list[Draft] = []
@@ -213,7 +213,7 @@ def passed_on(drafts: Sequence[Draft], arrays: dict[Var, Array], names: Names) -
     for draft in drafts:
         own = assigned([*draft.prologue, *draft.body])
         loads: list[Stmt] = []
-        # Statements that run once may assign a number under a condition: else it is what it was.
+        # Statements that run once may assign a number under a condition: otherwise it keeps its value.
         kept = assigned(draft.body) if draft.item is None else ()
         for var in dict.fromkeys([*read([*draft.prologue, *draft.body]), *kept]):
             maker = makers.get(var)

@@ -1,4 +1,4 @@
-"""What dispatch asks of a backend: `Backend.compile(module, CompileOptions) -> Executable`.
+"""The interface between dispatch and a backend: `Backend.compile(module, CompileOptions) -> Executable`.
 
 A backend compiles for one kind of device (`DeviceKind.backend`) or for several devices
 (`hloom.backends.multi_device`). The parts of a program on several devices are `DeviceExecutor`s, which kinds of devices
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 class CompileOptions:
     """How a module is compiled.
 
-    device: that of the operations that nobody placed. argument_devices: by number, of the arguments that the user put
-    on a device. target: an architecture to compile for in place of a device, such as 'cuda:sm_90'.
+    device: the device of the operations without a placement. argument_devices: argument number -> device, for arguments
+    that the user put on a device. target: an architecture to compile for in place of a device, such as 'cuda:sm_90'.
     donated: the parameters whose memory results may reuse. fusion: None means `hl.config.fusion`.
     devices: for a module of several replicas or partitions, the devices that run it, by number; () stands for cpu:0,
-    cpu:1 and so on. partitioned: whether it is what each device runs already, though parameters have shardings.
+    cpu:1 and so on. partitioned: whether the module is already the program of each device, although parameters have
+    shardings.
     autotune: whether candidate programs are timed; arguments: returns the values to time them on, None where the
-    arguments are known by their shapes only. steady: the parameters that most calls have the same arrays for: a backend
-    may compute what depends on them alone once for many calls.
+    arguments are known by their shapes only. steady: the parameters that receive the same arrays in most calls: a
+    backend may reuse values that depend only on them.
     """
 
     device: str = "cpu:0"
@@ -68,7 +69,7 @@ class Backend(ABC):
         )
 
     def check_target(self, text: str) -> None:
-        """Raises AttributeValueError for what is no target that this backend compiles for."""
+        """Raises AttributeValueError for a target that this backend does not compile for."""
         raise AttributeValueError(
             f"jit(target={text!r})",
             "a target is a kind of device and one of its architectures",
@@ -106,12 +107,12 @@ class Executable(ABC):
 
     module: after all passes. donated: output number -> number of the argument in whose memory it is computed.
     output_devices: by output; None where all are on the device that the program was compiled for.
-    accepts_device_data: whether arguments are passed as they lie on their devices; otherwise they are NumPy arrays.
-    has_remote_parts: whether other processes run parts of it. warns_of_donations: whether it says by itself which
-    donated arguments no result takes: they depend on the sizes of a call.
+    accepts_device_data: whether arguments are passed as device data; otherwise they are NumPy arrays.
+    has_remote_parts: whether other processes run parts of it. warns_of_donations: whether it warns of unused donated
+    arguments itself, because they depend on the sizes of a call.
     runner: the runtime's callable. rejects_none: whether it raises TypeError for None in place of an array before it
-    runs anything. timings: seconds by stage. kernels_compiled: how many were neither in the process nor in the disk
-    cache. kernels_pending: how many are being compiled in the background while fallback kernels run.
+    runs anything. timings: seconds by stage. kernels_compiled: the number that was neither in the process nor in the
+    disk cache. kernels_pending: the number being compiled in the background while fallback kernels run.
     """
 
     module: Module
@@ -167,8 +168,8 @@ class Executable(ABC):
 
     @abstractmethod
     def cost_analysis(self) -> Mapping[str, object]:
-        """'flops', 'transcendentals', 'bytes accessed', 'kernels', 'distinct kernels', and what else the backend
-        knows."""
+        """'flops', 'transcendentals', 'bytes accessed', 'kernels', 'distinct kernels', and further backend-specific
+        entries."""
 
     @abstractmethod
     def memory_analysis(self) -> dict[str, int]:
@@ -192,10 +193,10 @@ class OpenSpmd(Executable):
 
 @record(frozen=True)
 class RemoteEnd:
-    """The other end of a channel, in another process: its number, and what messages of the channel are known by.
+    """The other end of a channel, in another process: its number, and the identity of the channel's messages.
 
-    gpus: of a channel between GPUs those of its sender and its receiver, as (process, number there). turn: the number
-    of the channel among those between these. asked, source: what it sends and where the user wrote that, for errors.
+    gpus: for a channel between GPUs, its sender and its receiver as (process, number there). turn: the index of the
+    channel among those between these two. asked, source: the sent value and its source line, for errors.
     """
 
     peer: int
@@ -208,7 +209,7 @@ class RemoteEnd:
 
 @record(frozen=True)
 class SendRecvChannel:
-    """What a device executor knows of a channel: the shape of its values, the ids of its control words, and the other
+    """A channel as a device executor sees it: the shape of its values, the ids of its control words, and the other
     end where that is a device of another process.
 
     Channel n has the buffers 2 n and 2 n + 1 among the channels' addresses.
@@ -226,7 +227,7 @@ class ExecutorRequest:
     module: its instructions, with all parameters of the whole. outputs: for each output of the module its number among
     those of the whole. inputs, results: shapes of the arguments and results of the whole. channels: by number.
     donated: parameters whose memory its outputs may take. fusion: None means `hl.config.fusion`.
-    transport: what leads to other processes, where channels do. failed(channel, failure): the error for a
+    transport: the connection to other processes, if channels lead there. failed(channel, failure): the error for a
     message that failed.
     """
 

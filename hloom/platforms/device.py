@@ -53,7 +53,8 @@ class Device:
 
     @property
     def is_away(self) -> bool:
-        """Whether another process of the program has it. What a cluster's tasks have is reached in another way."""
+        """Whether it belongs to another process of the program. The devices of a cluster's tasks are reached in another
+        way."""
         return not self.job and self.process_index != processes().index
 
     @property
@@ -83,8 +84,8 @@ class Device:
 
     @property
     def description(self) -> str:
-        """The hardware, for people: its model, and a GPU's address on the bus. '' for devices of other processes; what
-        a cluster's task says of its own."""
+        """The hardware, for people: its model, and a GPU's address on the bus. '' for devices of other processes; as a
+        cluster's task reports it."""
         here = self.job or self.process_index == processes().index
         return self.kind_object.description(self.index) if here else ""
 
@@ -264,7 +265,7 @@ def _find_in_cluster(parsed: DeviceName, name) -> Device | None:
 
 
 def _of_another_task(name: DeviceName) -> tuple[str, str]:
-    """What there is in place of the device of a task that this process does not know, and how it gets to know it."""
+    """The error for the device of a task that this process does not know, with its repair."""
     found, cluster = f"this process is {_here()}; there are {_list()}", tasks()
     if processes().devices:
         return found, "name one of these devices, or start more processes: hloom launch -n 4 program.py"
@@ -272,7 +273,7 @@ def _of_another_task(name: DeviceName) -> tuple[str, str]:
         found = f"the cluster has the tasks {', '.join(cluster.names())}"
         return found, f"name the job as well, as in {cluster.names()[0]}/{name.kind}:{name.index}"
     found = f"this process is {_here()}, with {_list()}, and knows no other tasks yet"
-    # By their names: these packages stand above this one.
+    # By their names: these packages are above this one.
     if importlib.import_module("hloom.distributed.environment").started_processes() > 1:
         return found, "call hl.distributed.initialize() first, which meets the other processes"
     if config.cluster_task:
@@ -292,8 +293,8 @@ def _list() -> str:
 
 @record(frozen=True)
 class Operation:
-    """What a placement rule is asked about. type: the opcode ('dot'), 'variable' or 'placeholder' in programs of
-    `hl.sessions`. name: what the user's line calls its result, or ''."""
+    """The argument of a placement rule. type: the opcode ('dot'), 'variable' or 'placeholder' in programs of
+    `hl.sessions`. name: the user's name of the result, or ''."""
 
     type: str
     name: str
@@ -329,7 +330,7 @@ class device(ContextDecorator):
         return find_device(self.name) if self.name and not device_scopes.anywhere else None
 
     def _chosen(self, opcode: str, variable: str) -> str:
-        assert self.rule is not None  # otherwise nobody asks
+        assert self.rule is not None  # otherwise never queried
         found = self.rule(Operation(opcode, variable))
         return _scope_name(found) if found else ""
 
@@ -357,7 +358,7 @@ def note_devices(names) -> None:
             print(f"hloom: device {logged_name(found)}: {found.description}", file=sys.stderr)
 
 
-_noted: set[str] = set()  # devices whose hardware the log has, since it was asked for
+_noted: set[str] = set()  # devices whose hardware was logged
 config.on_change("log_device_placement", lambda on: _noted.clear())
 
 

@@ -74,8 +74,8 @@ class DeviceKind(ABC):
         return ""
 
     def put(self, data, index: int, label: str):
-        """The data of an array, wherever they lie, in the memory of a device that keeps arrays. label: what the user
-        calls the array."""
+        """The data of an array, from any device, in the memory of a device that keeps arrays. label: the user's name of
+        the array."""
         raise TypeError(f"devices of kind {self.name!r} keep no arrays")
 
     def borrow(self, other, index: int):

@@ -1,6 +1,7 @@
-"""The processes of a program that runs in several: this one's number, how many there are, and what devices each has.
+"""The processes of a program that runs in several: the number of this process, the number of processes, and the devices
+of each.
 
-One process is what there is until `hl.distributed.initialize` has met the others. A process is a task of a job, as in
+There is one process until `hl.distributed.initialize` has connected to the others. A process is a task of a job, as in
 TensorFlow's clusters: `/job:worker/task:1`.
 The tasks of a cluster (`hloom.cluster`) are known once this process is connected to it.
 """
@@ -81,13 +82,13 @@ class Tasks(Protocol):
         """`/job:worker/task:0` and so on."""
 
     def kind(self, device: DeviceName) -> DeviceKind:
-        """What the devices of the task of a device are to this process."""
+        """How the devices of a device's task relate to this process."""
 
     def devices(self) -> list[DeviceName]:
         """The devices of all tasks, where this process is connected to them."""
 
 
-_own = ""  # what whoever started this process said that it is
+_own = ""  # as set by whoever started this process
 
 
 def set_own_task(task: str) -> None:

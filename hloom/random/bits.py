@@ -1,7 +1,7 @@
 """Random bits from keys: seed, split, fold_in, bits. With threefry2x32, those of JAX with partitionable threefry.
 
-Element i of an array is made from the key and the counter i, so that no element waits for another one and any loop can
-make its own. Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
+Element i of an array is computed from the key and the counter i alone, so elements are independent and any loop can
+compute the ones it needs. Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _program(body, statics: tuple):
     def program(*arrays):
         return body(*arrays, *statics)
 
-    del program.__wrapped__  # its signature would be the body's, with arguments that are no arrays
+    del program.__wrapped__  # its signature would be the body's, with arguments other than arrays
     return jit(program)
 
 
@@ -249,6 +249,6 @@ def parameters(name: str, shape, values, dtype, trailing: int = 0):
         raise ShapeError(
             f"random.{name} makes an array of shape {dims}",
             f"its parameters have the shape {own}",
-            "leave shape out, or give one to which the parameters broadcast",
+            "leave shape out, or pass one to which the parameters broadcast",
         )
     return dims, arrays

@@ -224,7 +224,7 @@ def _permuted_range(data, implementation, size, dtype):
 def permutation(key, x, axis: int = 0, independent: bool = False, *, out_sharding=None):
     """x with its parts along an axis in random order, or the numbers 0 to x - 1 for an integer x.
 
-    independent: each line along the axis in an order of its own. Raises ArgumentError, ShapeError.
+    independent: permute each line along the axis independently. Raises ArgumentError, ShapeError.
 
     >>> hnp.sort(hl.random.permutation(hl.random.key(0), 5))
     Array([0, 1, 2, 3, 4], dtype=int32)

@@ -1,7 +1,7 @@
-"""Distributions that draw until a draw is accepted: gamma and what is made of it, poisson, binomial.
+"""Distributions that draw until a draw is accepted: gamma and the distributions based on it, poisson, binomial.
 
-The loops are those of JAX, so that the same key gives the same numbers; where a comparison hangs on the last bits of a
-logarithm, a draw may be accepted here and not there.
+The loops are those of JAX, so the same key gives the same numbers; where a comparison depends on the last bits of a
+logarithm, a draw may be accepted here and rejected there.
 """
 
 from __future__ import annotations

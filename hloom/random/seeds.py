@@ -46,7 +46,7 @@ def key(seed, *, impl=None, dtype=None) -> KeyArray:
 
 
 def PRNGKey(seed, *, impl=None):
-    """A raw key from an integer seed: u32[2]. `key` makes keys with a type of their own.
+    """A raw key from an integer seed: u32[2]. `key` makes typed keys.
 
     >>> hl.random.PRNGKey(7)
     Array([0, 7], dtype=uint32)

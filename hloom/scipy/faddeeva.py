@@ -47,6 +47,6 @@ def wofz(z):
     for coefficient in coefficients[1:]:
         polynomial = polynomial * ratio + coefficient
     found = 2 * polynomial / (denominator * denominator) + (1 / math.sqrt(math.pi)) / denominator
-    # The exponential is asked for only where it counts: above it would overflow far from the imaginary axis.
+    # The exponential is evaluated only where it matters: above, it would overflow far from the imaginary axis.
     square = hnp.where(below, z * z, hnp.zeros_like(z))
     return hnp.where(below, 2 * hnp.exp(-square) - found, found)

@@ -190,7 +190,7 @@ def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool
 
 
 def qr(a, overwrite_a: bool = False, lwork=None, mode: str = "full", pivoting: bool = False, check_finite: bool = True):
-    """(q, r), with pivoting (q, r, p). mode: 'full', 'economic', or 'r', which gives (r,) or (r, p).
+    """(q, r), with pivoting (q, r, p). mode: 'full', 'economic', or 'r', which returns (r,) or (r, p).
 
     Raises ShapeError, ArgumentError, DTypeError.
 
@@ -252,7 +252,7 @@ def schur(a, output: str = "real"):
 def rsf2csf(T, Z, check_finite: bool = True):
     """The complex Schur form (t, z) of a real one: the blocks of 2 are made triangular by rotations.
 
-    T, Z: (n, n), as `schur` gives them. Raises ShapeError, DTypeError.
+    T, Z: (n, n), as returned by `schur`. Raises ShapeError, DTypeError.
     """
     t, z = _square(T, "rsf2csf"), _square(Z, "rsf2csf")
     if t.ndim != 2 or t.shape != z.shape:

@@ -37,7 +37,7 @@ _OUTSIDE = {
 def map_coordinates(input, coordinates, order: int, mode: str = "constant", cval=0.0):
     """input at fractional coordinates: an array of the shape of each of `coordinates`, one array for each dimension.
 
-    order: 0 (the nearest element) or 1 (linear interpolation). mode: what lies outside: 'constant' (cval), 'nearest',
+    order: 0 (the nearest element) or 1 (linear interpolation). mode: the values outside: 'constant' (cval), 'nearest',
     'wrap', 'mirror' (the edge once), 'reflect' (the edge twice). The result has input's dtype. Raises ShapeError,
     AttributeValueError.
 

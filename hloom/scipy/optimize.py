@@ -15,7 +15,7 @@ __dir__ = __all__.copy
 
 
 class OptimizeResults(NamedTuple):
-    """What `minimize` found.
+    """The result of `minimize`.
 
     x: the point; success: whether it is a minimum; status: 0 converged, 1 too many steps, 3 no better point found on
     the line, -1 the function is not finite; fun, jac: value and gradient there; hess_inv: the approximation of the

@@ -117,7 +117,7 @@ def _bordered(x, window, mode: str, boundary: str, fillvalue):
 def convolve2d(in1, in2, mode: str = "full", boundary: str = "fill", fillvalue=0, precision=None):
     """The convolution of two matrices.
 
-    boundary: what lies around in1: 'fill' (fillvalue), 'wrap', or 'symm' (mirrored, the edge twice). Other arguments
+    boundary: the values around in1: 'fill' (fillvalue), 'wrap', or 'symm' (mirrored, the edge twice). Other arguments
     and errors are those of `convolve`.
 
     >>> hl.scipy.signal.convolve2d(hnp.ones((3, 3)), hnp.ones((2, 2)), mode="valid")
@@ -378,7 +378,7 @@ def csd(
     else:
         made = made / hnp.sum(weights) ** 2
     if one_sided:
-        # Every frequency but zero and the highest stands for its negative too.
+        # Every frequency except zero and the highest also represents its negative.
         factor = np.full(made.shape[-1], 2.0, real)
         factor[0] = 1
         if points % 2 == 0:

@@ -365,7 +365,7 @@ boxcox1p = _two("boxcox1p", _boxcox1p, "boxcox(1 + x, lmbda).", "[0.625, 0.792]"
 def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = False, where=None):
     """log(sum(b exp(a))) over an axis, without overflow. b: factors, of any sign with return_sign.
 
-    return_sign: give (log |sum|, its sign). where: which elements count. Raises DTypeError, ShapeError.
+    return_sign: return (log |sum|, its sign). where: which elements count. Raises DTypeError, ShapeError.
     """
     if b is not None:
         a, b = floats("logsumexp", a, b, allow_complex=True)
@@ -421,7 +421,7 @@ i1 = _one("i1", lambda x: hnp.exp(hnp.abs(x)) * lax.bessel_i1e(x), "The modified
 def sph_harm_y(n, m, theta, phi, diff_n=None, n_max: int | None = None):
     """Spherical harmonics Y of degree n and order m at polar angle theta and azimuth phi: complex64 (DLMF 14.30).
 
-    n, m: whole numbers, |m| <= n. n_max: a static bound of n; taken from n where that is no traced value. Raises
+    n, m: whole numbers, |m| <= n. n_max: a static bound of n; taken from n unless n is traced. Raises
     ArgumentError, ShapeError.
     """
     if n_max is None:

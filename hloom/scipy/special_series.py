@@ -1,6 +1,6 @@
 """Special functions of `hloom.scipy.special` that the host computes by SciPy: integrals, Bessel functions and others.
 
-They run inside of compiled programs as steps of their own, and are differentiable by their last argument.
+Compiled programs run them as separate steps. They are differentiable with respect to their last argument.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def require_twins() -> bool:
 
 
 def bringing_twins(function):
-    """The function, whose nested functions include twins where it is called eagerly: there is no trace to restart."""
+    """The function, whose nested functions include twins if it is called eagerly, without a trace to restart."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):

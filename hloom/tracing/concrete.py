@@ -58,7 +58,8 @@ def ensure_compile_time_eval():
 
 
 def is_eager(*operands) -> bool:
-    """Whether operations on these operands run now, on arrays of dtypes that NumPy computes in their own precision."""
+    """Whether operations on these operands run now, on arrays whose dtypes NumPy computes without a change of
+    precision."""
     if TRACES.active and TRACES.active[-1] is not None:
         return False
     return all(

@@ -550,8 +550,8 @@ def apply_computation(
     """The outputs of a computation: computed eagerly by the interpreter, or inlined in the current trace.
 
     operands: Arrays or Tracers, one for each parameter. known: values of instructions that need not be recomputed;
-    used where values are computed. beside: further arguments of the call, which are constants of the computation but
-    affect the choice of the device. Returns Arrays, or Tracers of the current trace.
+    used where values are computed. beside: further arguments of the call, constants of the computation that affect the
+    choice of the device. Returns Arrays, or Tracers of the current trace.
     """
     trace = current_trace()
     if trace is not None:

@@ -110,7 +110,7 @@ _known: weakref.WeakKeyDictionary[JitFunction, _Known] = weakref.WeakKeyDictiona
 
 
 class _Refused(Exception):
-    """There is no program of open sizes for a call. Nothing has run yet."""
+    """A call has no program of open sizes. Nothing has run yet."""
 
 
 class _OfNumbers(Scope):

@@ -1,4 +1,4 @@
-"""Random changes of images for training, of which each image of a batch gets its own.
+"""Random distortions of images for training, drawn independently for each image of a batch.
 
     def loss(model, batch):
         images = batch["image"]

@@ -1,4 +1,4 @@
-"""Sources of batches for a loop: any iterable, a function of the epoch, or an iterator with its own state."""
+"""Sources of batches for a loop: any iterable, a function of the epoch, or a stateful iterator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions with derivative rules of their own: custom_jvp, custom_vjp, custom_gradient, closure_convert.
+"""Functions with custom derivative rules: custom_jvp, custom_vjp, custom_gradient, closure_convert.
 
 Inside a trace such a function is a `call` that holds its rule (`hloom.compiler.transforms.custom`). The functions of
 the rule are traced when a derivative is taken. Outside of a trace the function just runs.
@@ -47,7 +47,7 @@ from hloom.tree import pytrees as tree
 
 
 class _WithRule(ABC):
-    """A function with a derivative rule: what custom_jvp and custom_vjp have in common."""
+    """A function with a derivative rule: the common base of custom_jvp and custom_vjp."""
 
     _functions: tuple[str, ...]  # attributes that hold the rule's functions; None before it is defined
     _define: str  # the methods that define it
@@ -196,7 +196,7 @@ class CustomVJPPrimal:
 
 
 def custom_vjp_primal_tree_values(primals):
-    """A tree with the values of the `CustomVJPPrimal`s in it in their places."""
+    """A tree in which each `CustomVJPPrimal` is replaced by its value."""
     return tree.map(lambda leaf: leaf.value if isinstance(leaf, CustomVJPPrimal) else leaf, primals)
 
 
@@ -291,7 +291,7 @@ class custom_vjp(_WithRule):
             results = same_tree(result, out_tree, f"the result of {what}", "return (result, residuals)")
             results = _matching(enumerate(zip(results, out_shapes, strict=True)), "result", what)
             leaves, found["tree"] = tree.flatten(residuals)
-            # Python numbers, and objects that are no arrays, stay as they are: the backward rule may branch on them.
+            # Python numbers, and objects other than arrays, stay as they are: the backward rule may branch on them.
             found["numbers"] = {k: leaf for k, leaf in enumerate(leaves) if _is_python(leaf)}
             leaves = [leaf for k, leaf in enumerate(leaves) if k not in found["numbers"]]
             leaves = [as_array(leaf, f"a residual of {what}") for leaf in leaves]
@@ -396,7 +396,7 @@ def _matching(pairs, role: str, what: str) -> list:
 
 
 def _up_to(value, structure, what: str) -> list:
-    """The leaves of a tree of cotangents; None stands for a leaf or a subtree of zeros."""
+    """The leaves of a tree of cotangents; None represents a leaf or a subtree of zeros."""
     if structure.is_leaf():
         if tree.structure(value).is_leaf() or isinstance(value, SymbolicZero):
             return [value]

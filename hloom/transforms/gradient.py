@@ -250,7 +250,7 @@ def linearize(function, *primals, has_aux: bool = False):
 
 
 class LinearFunction:
-    """A linear function that holds the values it needs (`residuals`): what `vjp` and `linearize` return.
+    """A linear function with the values it needs (`residuals`): the result of `vjp` and `linearize`.
 
     It is a pytree with the residuals as leaves, so jitted functions can return and accept it.
     """
@@ -349,7 +349,7 @@ class _Call:
         return [*self.inexact(), *range(count, count + len(traced.wide))]
 
     def operands(self, traced: Traced) -> list:
-        """What the parameters of the traced function stand for."""
+        """The values that the traced function's parameters represent."""
         return [*self.leaves, *exact_arguments(self.leaves, traced.wide), *traced.captures]
 
     def tangents(self, given: list, traced: Traced) -> list:
@@ -463,7 +463,7 @@ def _check_result(traced: Traced, out_tree, what: str, has_aux: bool, holomorphi
 
 
 class _Opaque:
-    """A leaf of aux that is no array, as a tree without leaves: unflattened it is the value itself."""
+    """A leaf of aux that is not an array, as a tree without leaves: unflattened it is the value itself."""
 
     def __init__(self, value):
         self.value = value

@@ -38,11 +38,11 @@ def pmap(
 
     Element k is computed by device k, as `jit` of a `shard_map` does, and the results are arrays over these devices;
     the collectives of `hloom.lax` over `axis_name` exchange values between them. There must be a device for each:
-    `hl.config.num_cpu_devices` (HLOOM_NUM_CPU_DEVICES) says how many there are.
+    `hl.config.num_cpu_devices` (HLOOM_NUM_CPU_DEVICES) sets their number.
 
     in_axes, out_axes, axis_size: as for `vmap`. static_broadcasted_argnums: arguments that are Python values and the
     same for all. devices: the devices to use, by default all. donate_argnums: as for `jit`. backend: accepted.
-    Raises DeviceError where there are more elements than devices, and what `vmap` raises.
+    Raises DeviceError if there are more elements than devices, and the errors of `vmap`.
 
     >>> hl.pmap(lambda x: x / hl.lax.psum(x, "i"), axis_name="i")(hnp.array([4.0]))
     Array([1.], dtype=float32)
@@ -120,7 +120,7 @@ def _over_devices(fun, in_axes: tuple, out_axes, mesh: Mesh):
         for k, (arg, axis) in enumerate(zip(args, in_axes, strict=True)):
             axes += mapped_axes(axis, arg, f"in_axes of argument {k} of pmap")
         axes += [0] * (len(leaves) - len(axes))
-        # Leaves that are no arrays (static arguments) go around the mapped function.
+        # Leaves other than arrays (static arguments) bypass the mapped function.
         mapped = [(k, axis) for k, axis in enumerate(axes) if axis is not None]
         arrays = [as_array(leaves[k], "an argument of pmap") for k, _ in mapped]
         ranks = [len(a.shape) for a in arrays]

@@ -1,7 +1,7 @@
-"""checkpoint (remat): values recomputed in the backward pass instead of being kept.
+"""checkpoint (remat): values recomputed in the backward pass instead of stored.
 
 A checkpointed function is a `call` with a rule (`hloom.compiler.transforms.custom.Checkpoint`). Its backward pass
-starts from the arguments, and from what the policy keeps, behind an optimization barrier: without it, common
+starts from the arguments and the values kept by the policy, after an optimization barrier: without it, common
 subexpression elimination would merge both runs and keep the values of the first.
 """
 
@@ -26,8 +26,8 @@ from hloom.tree import pytrees as tree
 def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, static_argnums=(), policy=None):
     """The function, whose intermediate values are recomputed for its gradient.
 
-    policy: what is kept nevertheless, one of `hl.checkpoint_policies` or a function from an instruction (it has
-        `opcode`, `shape`, `operands`, `attributes`) to a bool; None keeps nothing but the arguments.
+    policy: the values to keep nevertheless, one of `hl.checkpoint_policies` or a function from an instruction (it has
+        `opcode`, `shape`, `operands`, `attributes`) to a bool; None keeps only the arguments.
     prevent_cse: False lets the compiler merge the two runs where they are equal; useful inside `scan`, where they are
         in different loops anyway. static_argnums: positions of arguments that are Python values.
     concrete: no effect, as in JAX.
@@ -108,7 +108,8 @@ class SaveOnlyTheseNames:
 
 
 class checkpoint_policies:
-    """What a checkpointed function keeps for its backward pass: `checkpoint(f, policy=checkpoint_policies.NAME)`."""
+    """Policies for the values that a checkpointed function keeps for its backward pass: `checkpoint(f,
+    policy=checkpoint_policies.NAME)`."""
 
     SaveOnlyTheseNames = SaveOnlyTheseNames
 
@@ -166,7 +167,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_from_both_policies(first, second):
-        """What either of two policies keeps."""
+        """The union of two policies."""
         return lambda instruction: first(instruction) or second(instruction)
 
 
@@ -174,7 +175,8 @@ remat = checkpoint
 
 
 def saved_residuals(f, *args, **kwargs) -> list[tuple]:
-    """What the forward pass of f at these arguments keeps for the backward pass: a list of (shape, where from)."""
+    """The values that the forward pass of f at these arguments keeps for the backward pass: a list of (shape, where
+    from)."""
     leaves, structure = tree.flatten((args, kwargs))
     leaves = [as_array(leaf, "an argument of saved_residuals") for leaf in leaves]
     hints = argument_hints(f, args, kwargs)

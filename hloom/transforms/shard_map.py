@@ -224,7 +224,7 @@ class _Sharded:
         return found
 
     def _spread(self, specs, value, what: str) -> list[PartitionSpec]:
-        """The spec of each leaf of a tree; None stands for one that names nothing."""
+        """The spec of each leaf of a tree; None represents a spec without axis names."""
         what = f"{what} of shard_map of '{self.name}'"
 
         def is_leaf(s):

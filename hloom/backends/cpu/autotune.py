@@ -1,14 +1,14 @@
-"""`hl.jit(f, autotune=True)`: candidate programs for machine descriptions with other sizes.
+"""`hl.jit(f, autotune=True)`: candidate programs for modified machine descriptions.
 
-The description (`compiler/targets/cpu/machine.py`) says how large the caches are and how many cores share the work.
-From it follow the blocks of contractions, what is packed, and from which size on results are stored non-temporally.
-Processors differ in how much of a cache a program really gets, so each candidate is a description with one other size:
-a program is compiled for it and timed on copies of the arguments.
+The description (`compiler/targets/cpu/machine.py`) contains the sizes of the caches and the number of cores. It
+determines the blocks of contractions, the operands to pack, and the size from which results are stored non-temporally.
+The share of a cache that a program really gets differs between processors, so each candidate is a description with one
+changed size: a program is compiled for it and timed on copies of the arguments.
 
 - Only launches differ, never the order of a sum: a candidate whose results have other bits is rejected.
-- Measuring ends after `hl.config.autotune_seconds` per program, whatever has been tried until then.
+- Measuring ends after `hl.config.autotune_seconds` per program, even with candidates left.
 - The choice is kept by program, machine and threads.
-- Programs that call Python functions of the user's are not tried: a call may have effects.
+- Programs that call the user's Python functions are not tuned: a call may have effects.
 """
 
 from __future__ import annotations
@@ -138,5 +138,5 @@ def _calls_python(compiled: CpuExecutable) -> bool:
 
 
 def _steps(compiled: CpuExecutable) -> str:
-    """What a program does: two descriptions with the same steps need not both be timed."""
+    """A description of a program's steps: of two equal ones only one is timed."""
     return repr([step for step in compiled.runner.program.steps if not hasattr(step, "function")])

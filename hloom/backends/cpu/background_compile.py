@@ -78,7 +78,8 @@ def _next() -> tuple[KernelSource, str, Callable[[Kernel], None]] | None:
 
 
 def _forget() -> None:
-    """In a forked child, where the thread is not: what it was compiling keeps its fallback, the rest is compiled."""
+    """In a forked child, which lacks the thread: the kernel it was compiling keeps its fallback, the rest is
+    compiled."""
     global _thread
     _thread = None
     _start()

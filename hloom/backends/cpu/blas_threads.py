@@ -2,9 +2,9 @@
 
     with limited(work, threads): ...     work: multiplications, roughly
 
-NumPy's and SciPy's wheels bring an OpenBLAS each, with as many threads as there are cores. They wait actively beside
-those of the driver, so that a decomposition of a few milliseconds can take ten times as long. The number of their
-threads is that of the whole process: it is set while a program is inside the library, and set back when none is.
+NumPy's and SciPy's wheels bring an OpenBLAS each, with as many threads as there are cores. They busy-wait in
+competition with the driver's threads, so a decomposition of a few milliseconds can take ten times as long. The thread
+count is process-wide: it is set while a program is inside the library, and restored when none is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THREADED = 1 << 30  # multiplications from which several threads gain more than 
 
 
 class _Limit:
-    """What is set while programs are inside a library."""
+    """The settings while programs are inside a library."""
 
     def __init__(self) -> None:
         self._lock = forking.lock()

@@ -1,5 +1,5 @@
-"""Programs whose kernels check their accesses (`hl.config.check_bounds`): which are checked, and what a failed check
-says.
+"""Programs whose kernels check their accesses (`hl.config.check_bounds`): which accesses are checked, and the message
+of a failed check.
 
     with_checks(plan, level) -> Plan
 

@@ -83,7 +83,7 @@ def compile_module(
 
 
 def _exchange(runner: runtime.Executable, steps: list[int]) -> Callable[[Kernel], None]:
-    """Puts a kernel into a program. A program that nobody uses any more is not kept for that."""
+    """Puts a kernel into a program. It does not keep an unused program alive."""
     reference = weakref.ref(runner)
 
     def install(kernel: Kernel) -> None:

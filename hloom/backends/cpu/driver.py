@@ -125,8 +125,8 @@ def _driver(index: int) -> Driver:
 
 
 def driver(index: int = 0) -> Driver:
-    """The driver of the device cpu:index, compiled or taken from the disk cache on the first call. Each has threads of
-    its own."""
+    """The driver of the device cpu:index, compiled or taken from the disk cache on the first call. Each has separate
+    threads."""
     with _lock:
         return _driver(index)
 

@@ -42,7 +42,7 @@ class CpuExecutor(Layout, Planned):
         for item in self.plan.steps:
             if isinstance(item, SendStep) and item.once and item.place != Place("channel", 2 * item.channel):
                 if self.request.channels[item.channel].remote is not None:
-                    continue  # nobody here reads it
+                    continue  # not read in this process
                 found[2 * item.channel] = self.ref(item.place)
         return found
 

@@ -20,7 +20,7 @@ from hloom.ir.process import forking
 from hloom.ir.types import Shape
 
 PARALLEL = 1 << 16  # elements from which threads of a library, or concurrent calls of it, pay off
-# Ops of LAPACK, which has threads of its own from a thousand elements of a matrix on.
+# Ops of LAPACK, which starts threads for matrices of a thousand elements or more.
 LAPACK = frozenset(
     "adjugate cholesky det eig eigh geqrf hessenberg householder-product lu pinv qr schur solve sqrtm svd sylvester "
     "triangular-solve tridiagonal".split()
@@ -58,7 +58,7 @@ def host_function(instruction: Instruction, order: list[int]):
 
 
 def _threads_of_libraries(instruction: Instruction, large: bool) -> Callable[[], AbstractContextManager]:
-    """What a call of an instruction is in, so that the threads of the library follow `hl.config.num_threads`."""
+    """The context of an instruction's call, which limits the library's threads to `hl.config.num_threads`."""
     if instruction.opcode == "fft" and large:
         return _fft_workers
     largest = max((o.shape for o in instruction.operands if len(o.shape.dims) > 1), key=_matrix_size, default=None)

@@ -44,13 +44,14 @@ from hloom.runtime.open_program import Evaluator, NativeNumbers, NumberError, Op
 __all__ = ["OpenExecutable", "Variant", "variant_for"]
 
 KEPT = 64  # sizes of a variant with steps in Python whose programs are kept
-PREPARED = 1 << 28  # bytes of what variants keep of steady arguments, beyond which only the last one does
+PREPARED = 1 << 28  # bytes of steady arguments that variants keep; beyond it only the last one does
 KNOWN = 1024  # shapes of arguments whose variant is kept
 
 
 @record
 class Variant:
-    """What serves the sizes for which guards hold. dims: all sizes, by name; fixed: those that are numbers in it."""
+    """The variant for the sizes that satisfy its guards. dims: all sizes, by name; fixed: those that are constants in
+    it."""
 
     module: Module
     plan: Plan
@@ -65,7 +66,7 @@ class Variant:
         return all(guard.holds(sizes) for guard in self.guards)  # in their order: a divisor is compared before its use
 
     def conditions(self, dims: Mapping[str, Dim]) -> list[Comparison]:
-        """What has to hold of the sizes of dimensions, by name."""
+        """The conditions on the sizes of dimensions, by name."""
         return [*[Comparison(dims[name], "==", size) for name, size in self.fixed.items()], *self.guards]
 
     def __str__(self) -> str:
@@ -102,7 +103,7 @@ def variant_for(
 
 
 def facts_of(module: Module, dims: Mapping[str, Dim]) -> dict[str, Comparison]:
-    """What is known of the sizes of a module beyond the bounds of its dimensions, by its text."""
+    """The known facts about a module's sizes beyond the bounds of its dimensions, by its text."""
     found = {text: one for dim in dims.values() if dim.scope is not None for text, one in dim.scope.comparisons}
     return found | {str(one): one.comparison for one in module.assumptions}
 
@@ -247,7 +248,7 @@ class OpenExecutable(Executable):
         return _Choice.of(self._inputs, self.dims, [*self._facts.values()], self.variants)
 
     def _serving(self, shapes: tuple[tuple[int, ...], ...]) -> _Serving:
-        """What runs the program for arguments of these dimensions. Raises ShapeError for sizes it does not take."""
+        """The runner of the program for arguments of these dimensions. Raises ShapeError for sizes it does not take."""
         found = None if self._choice is None else self._choice(shapes)
         if found is None:
             sizes = self.sizes(shapes)
@@ -277,7 +278,7 @@ class OpenExecutable(Executable):
         return self._programs[number]
 
     def program(self, sizes: Mapping[str, int]) -> tuple[Callable[[Sequence[int]], None], Mapping[int, int]]:
-        """(what runs the program for these sizes at addresses, as `runtime.Executable.run_at` does; output -> the
+        """(the runner of the program for these sizes at addresses, as `runtime.Executable.run_at` does; output -> the
         parameter in whose memory it is computed)."""
         number = self._number(sizes)
         runs = self._programs_of(number, sizes).at_addresses(sizes)
@@ -318,7 +319,8 @@ class OpenExecutable(Executable):
         return not self._takes_numbers and len(self.variants) <= max(USUAL, self._asked // 2)
 
     def _prepared(self, shapes: tuple[tuple[int, ...], ...]) -> _Serving:
-        """What runs the program for arguments of these dimensions. Raises ShapeError for all that it may refuse."""
+        """The runner of the program for arguments of these dimensions. Raises ShapeError for everything it may
+        refuse."""
         serves = self._served.get(shapes)
         if serves is None:
             serves = self._serving(shapes)
@@ -359,8 +361,8 @@ class OpenExecutable(Executable):
 
 
 class _Serving:
-    """What runs a program for sizes. donated: result -> the argument in whose memory it is computed. prepare: does what
-    may be refused ahead of the run. Raises NumberError."""
+    """The runner of a program for given sizes. donated: result -> the argument in whose memory it is computed. prepare:
+    performs the steps that may fail before the run. Raises NumberError."""
 
     __slots__ = ("donated", "prepare", "run")
 
@@ -409,7 +411,7 @@ class _Choice:
     def of(
         cls, inputs: Sequence[Shape], dims: Mapping[str, Dim], facts: Sequence[Comparison], variants: Sequence[Variant]
     ) -> _Choice | None:
-        """None where a Dim stands in expressions alone, which have to be solved for it."""
+        """None if a Dim occurs only inside expressions, which have to be solved for it."""
         where: dict[str, int] = {}
         for place, size in enumerate([d for s in inputs for d in s.dims]):
             for name, dim in dims_of(size).items():
@@ -453,14 +455,14 @@ class _Programs:
             self._open = OpenProgram(program, driver(device), NativeNumbers(number_functions()), results, note)
 
     def at(self, sizes: Mapping[str, int]) -> _Serving:
-        """What runs for sizes, by name."""
+        """The runner for sizes, by name."""
         given, program, donated = self._given(sizes), self._open, self._plan.donated
         if program is not None:
             return _Serving(lambda arrays: program(given, arrays), donated, lambda: program.prepare(given))
         return _Serving(self._fixed_for(given, sizes), donated)
 
     def at_addresses(self, sizes: Mapping[str, int]) -> Callable[[Sequence[int]], None]:
-        """What runs for sizes, by name, in memory of the caller's."""
+        """The runner for sizes, by name, in the caller's memory."""
         given, program = self._given(sizes), self._open
         if program is None:
             return self._fixed_for(given, sizes).run_at

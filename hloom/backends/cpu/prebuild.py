@@ -1,8 +1,8 @@
-"""`python -m hloom.backends.cpu.prebuild [FILE]`: compiles the code that is the same in every process into one file.
+"""`python -m hloom.backends.cpu.prebuild [FILE]`: compiles the code that is the same in every process into one file:
+the math library, the kernels shared by products and transforms, the driver, the functions that read records and
+evaluate sizes, and the C functions of the plugin for jax.
 
-That is the math library, the kernels that products and transforms share, the driver, the functions that read records
-and that evaluate sizes, and the C functions of the plugin for jax. FILE: default is where hloom finds it, beside the
-package's modules. Takes some 30 s.
+FILE: by default where hloom finds it, next to the package's modules. Takes some 30 s.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Candidate algorithms: cublasLt's for products, cuFFT's for Fourier transforms, and the other of two sorts.
+"""Candidate algorithms: cublasLt's for products, cuFFT's for Fourier transforms, and the alternative of two sorts.
 
     algorithms = algorithms_for(step.call)              of an `Alternatives` step that has kernels of ours
     library = algorithms.kind(...)                      of the libraries that `load_library` finds by `.libraries`
     algorithms.candidates(library, count)               the others, as what JSON keeps; the most promising first
     algorithms.chosen(library, candidate, step)         what an `Alternatives` step becomes then
 
-Each class also says what a measurement needs (`measurement.py`): its arrays and how far results may differ.
+Each class also describes its measurement (`measurement.py`): the arrays and the tolerance of the results.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def uniform(random: np.random.Generator, shape: Shape) -> np.ndarray:
 class Algorithms(ABC):
     """The candidate algorithms of a step.
 
-    title: of the step, for people. kind: the library's class, made of what `libraries` names and, with `wants_api`, of
-    the driver's calls; None where the other algorithm is ours. own: the name of our own kernels. without: why there is
-    no other. arrays: by `Alternatives.places`, None where it is the result's and nothing reads it. results: their
-    numbers among these. nan: whether it matters what becomes of a NaN. tolerance: what results may differ by, as a part
-    of the largest; 0: they are equal, bit by bit. draw(random, shape): elements of an operand, at most DISTINCT.
+    title: of the step, for people. kind: the library's class, constructed from the `libraries` and, with `wants_api`,
+    the driver's calls; None if the alternative is ours. own: the name of our kernels. without: the reason for having no
+    alternative. arrays: by `Alternatives.places`, None for a result's array that nothing reads. results: their indices
+    among these. nan: whether the treatment of NaNs matters. tolerance: the allowed difference, relative to the largest
+    result; 0: bit for bit equal. draw(random, shape): elements of an operand, at most DISTINCT.
     """
 
     title: str
@@ -71,7 +71,7 @@ class Algorithms(ABC):
 
     @abstractmethod
     def chosen(self, library: Any, candidate: list, step: Alternatives) -> LibraryCall | tuple[Step, ...]:
-        """What the step becomes with a candidate."""
+        """The step with a candidate chosen."""
 
     def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
         return uniform(random, shape)
@@ -117,8 +117,8 @@ class TransformAlgorithms(Algorithms):
     def __init__(self, transform: LibraryTransform):
         self.transform = Transform(transform.kind, transform.lengths, transform.batch, transform.parts)
         self.title = str(self.transform)
-        # Made up at random, what an IRFFT reads is the spectrum of no real numbers, so that it shows as well whether
-        # the library leaves out what we leave out of such a spectrum.
+        # A random input of an IRFFT is not the spectrum of a real signal, which also shows whether the library ignores
+        # the same parts of such a spectrum as our kernels.
         self.arrays = (self.transform.operand, self.transform.result)
         # Rounding grows with the passes, and in a pass of factor p, which may be a loop, by the root of p.
         passes = sum(math.sqrt(factor) for n in transform.lengths for factor in factors_of(n))
@@ -174,7 +174,7 @@ def algorithms_for(call: object) -> Algorithms:
 
 
 def column_major(product: LibraryProduct) -> Matmul:
-    """The product that cublasLt is asked for: row-major arrays are the transposed ones to it, and out.T = rhs.T lhs.T.
+    """The product as cublasLt computes it: row-major arrays are the transposed ones to it, and out.T = rhs.T lhs.T.
 
     So the bias, an element for each column of ours, is one for each row of its, as it wants.
     """

@@ -35,18 +35,17 @@ from hloom.runtime.cuda.libraries.load import LibraryMissing, load_library
 from hloom.runtime.cuda.programs.choice import LibraryCall, own_kernels
 from hloom.runtime.cuda.programs.program import Alternatives, Launch, Step
 
-FORMAT = 4  # of what is kept
+FORMAT = 4  # of the stored choices
 CANDIDATES = 4  # of a library that are tried
 ROUNDS = 5  # in which each is measured
 
 
 @record(frozen=True)
 class Choice:
-    """What computes a product, a transform, a sort or a routine.
+    """The choice for a product, a transform, a sort or a routine.
 
-    title: for people. taken: the library with its version, or what computes it instead. why: a sentence. own_ms: time
-    of our kernels, of a sort those that arithmetic prefers; other_ms: of the best candidate; None where nothing was
-    measured.
+    title: for people. taken: the library with its version, or the chosen alternative. why: a sentence. own_ms: time of
+    our kernels (for a sort, of the default); other_ms: of the best candidate; None if not measured.
     """
 
     title: str
@@ -60,7 +59,7 @@ ON_HOST = "LAPACK on the host"
 
 
 def undecided(step: Alternatives) -> Choice:
-    """What is said of a step before a device has loaded its program."""
+    """The choice shown for a step before a device has loaded its program."""
     if isinstance(step.call, RoutineCall):
         return Choice(str(step.call), "cuSOLVER", "compiled only: it has to be installed where the program runs")
     algorithms = algorithms_for(step.call)
@@ -70,7 +69,7 @@ def undecided(step: Alternatives) -> Choice:
 
 
 class Chooser:
-    """Decides the `Alternatives` steps of programs for a device. choices: what it decided, in their order."""
+    """Decides the `Alternatives` steps of programs for a device. choices: its decisions, in their order."""
 
     def __init__(self, device: Device):
         self.device = device
@@ -109,7 +108,7 @@ class Chooser:
             ) from None
 
     def _measurable(self, step: Alternatives) -> tuple[Choice, LibraryCall | tuple[Step, ...]]:
-        """What has kernels of ours too."""
+        """A step that our kernels can compute as well."""
         mode, algorithms = config.cuda_libraries, algorithms_for(step.call)
 
         def own(why: str, *times: float) -> tuple[Choice, tuple[Step, ...]]:
@@ -118,7 +117,7 @@ class Chooser:
         if mode == "never" or (mode == "always" and algorithms.kind is None):
             return own(f"hl.config.cuda_libraries is '{mode}'")
         try:
-            with self.device.guard() as api:  # nobody else works there while it is measured
+            with self.device.guard() as api:  # no other work runs there during a measurement
                 library = None
                 if algorithms.kind is not None:
                     more = {"api": api} if algorithms.wants_api else {}
@@ -147,7 +146,8 @@ class Chooser:
             return own(f"{error.asked}: {error.found}")
 
     def _measured(self, step: Alternatives, algorithms: Algorithms, library) -> dict | None:
-        """What is kept of a step on this machine, measured now where nothing is. None where nothing can be kept."""
+        """The stored choice for a step on this machine, measured now if there is none. None if nothing can be
+        stored."""
         if not keeps_choices():
             return None
         key = self._key(step, library)
@@ -199,7 +199,7 @@ class Chooser:
 
 
 def _kept(why: str, algorithm: list | None = None, own_ms: float | None = None, other_ms: float | None = None) -> dict:
-    """What is kept of a choice. algorithm: a candidate (`algorithms.py`), None for our own kernels."""
+    """A stored choice. algorithm: a candidate (`algorithms.py`), None for our own kernels."""
     return {"why": why, "algorithm": algorithm, "own ms": own_ms, "other ms": other_ms}
 
 

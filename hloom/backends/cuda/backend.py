@@ -23,7 +23,7 @@ class CudaBackend(DeviceBackend):
     """Compiles programs for one GPU or for an architecture, and the parts of others on a GPU."""
 
     def check_target(self, text: str) -> None:
-        """Raises AttributeValueError for what is no 'cuda:sm_90'."""
+        """Raises AttributeValueError for a target of another form than 'cuda:sm_90'."""
         parse_target(text)
 
     def compile(self, module: Module, options: CompileOptions) -> Executable:

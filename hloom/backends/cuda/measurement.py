@@ -22,7 +22,7 @@ REPEATS = 5  # of the step in a program that is timed: launches of graphs weigh 
 
 
 class MeasuredStep:
-    """A step as a program of its own. The methods raise CudaError."""
+    """A step as a separate program. The methods raise CudaError."""
 
     def __init__(self, step: Alternatives, algorithms: Algorithms, device: Device):
         self.device, self.algorithms = device, algorithms
@@ -92,7 +92,7 @@ class AlgorithmCandidate:
         self._timed: Executable | None = None
 
     def results(self) -> list[np.ndarray]:
-        """What it computes; where NaNs matter, once more with one in the first array."""
+        """Its results; if NaNs matter, also those with a NaN in the first array."""
         measured, found = self.measured, []
         program = measured.program(self.choose, 1)
         for nan in (False, True)[: 1 + measured.algorithms.nan]:
@@ -109,6 +109,6 @@ class AlgorithmCandidate:
 
 
 def _as_reals(arrays: list[np.ndarray]) -> np.ndarray:
-    """All elements as float64; parts of complex numbers one behind the other."""
+    """All elements as float64; the parts of complex numbers in sequence."""
     parts = [array.view(array.real.dtype) if array.dtype in COMPLEX else array for array in arrays]
     return np.concatenate(parts, axis=None).astype(np.float64)

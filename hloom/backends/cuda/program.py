@@ -58,7 +58,7 @@ def _plain(step, kernels: Mapping[KernelSource, Kernel]) -> Step:
     if isinstance(step, HostStep):
         routine = routine_of(step.instruction)
         return _host(step) if routine is None else _routine(step, routine)
-    raise TypeError(f"{type(step).__name__} is no step of a program for a GPU")
+    raise TypeError(f"{type(step).__name__} is not a step of a program for a GPU")
 
 
 def _launch(step: KernelStep) -> CudaLaunch:

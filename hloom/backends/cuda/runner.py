@@ -21,8 +21,7 @@ class CudaRunner:
     """A program that takes NumPy arrays to the GPU and its results back, or leaves both there.
 
     arch: what it was compiled for. labels: the user's names of the arguments. index: of the GPU on which arguments and
-    results stay; None to copy both. choices: what became of the steps that have several algorithms, where the program
-    was loaded last.
+    results stay; None to copy both. choices: the algorithms of the steps that have several, as of the last load.
     """
 
     def __init__(self, program: CudaProgram, arch: str, labels: Sequence[str] = (), index: int | None = None):

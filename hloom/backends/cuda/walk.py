@@ -1,7 +1,6 @@
 """A GPU's way through the parts of a program (`segments.py`), which the host drives.
 
-Walks are generators: a part that has to wait for other devices yields what it waits for, and its result is what the
-walk gets back.
+Walks are generators: a part that has to wait for other devices yields a request, and is resumed with its result.
 """
 
 from __future__ import annotations
@@ -54,10 +53,11 @@ class Walk(ABC):
 
     @abstractmethod
     def transfer(self, part: Transfer, values: dict, where: str) -> Walking:
-        """What is between segments: takes its operands of `values`, and adds its results. where: as of HostChannels."""
+        """Runs an operation between segments: reads its operands from `values`, and adds its results. where: as for
+        HostChannels."""
 
     def results(self, level: Level, values: dict) -> Walking:
-        """The results of a program, each in memory of its own."""
+        """The results of a program, each in separate memory."""
         made = yield from self.level(level, values, STRAIGHT)
         values.clear()
         for position in range(len(made)):
@@ -150,7 +150,7 @@ def compile_segments(segments: list[Segment], arch: str, fusion: bool | None) ->
 
 
 def finished(walking: Walking) -> Any:
-    """The result of a walk that waits for nobody."""
+    """The result of a walk that never waits."""
     try:
         next(walking)
     except StopIteration as end:

@@ -1,4 +1,4 @@
-"""A partitioned program that several CPU devices run together: its executable, and what runs its plan."""
+"""A partitioned program that several CPU devices run together: its executable, and the runner of its plan."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ class SpmdExecutable(Planned, Executable):
     """A module compiled for several CPU devices, which run it together.
 
     Called with the shards of the arguments: for each parameter the arrays of the devices by number, a replica's
-    partitions beside each other. Returns the same of the results. Of devices in several processes, these are this
+    partitions adjacent to each other. Returns the same of the results. Of devices in several processes, these are this
     process's; each process calls it. devices: their names, by number. mesh: that the program was laid out over, if it
-    was. input_shardings, output_shardings: how the global arrays are split; None where nobody said so.
-    """
+    was. input_shardings, output_shardings: how the global arrays are split; None if unspecified."""
 
     module: Module
     plan: Plan
@@ -64,7 +63,8 @@ class SpmdExecutable(Planned, Executable):
         return self.runner(arrays)
 
     def collectives(self) -> list[CollectiveUse]:
-        """The collectives of the program: what is exchanged along which axes, how often, for which line, and why."""
+        """The collectives of the program: the exchanged values, along which axes, how often, for which line, and
+        why."""
         return collective_uses(self.module, self.mesh)
 
     def cost_analysis(self) -> Mapping[str, object]:
@@ -77,15 +77,15 @@ class SpmdExecutable(Planned, Executable):
 
 
 def program_of_each(module: Module, team: Team, *, by_hand: bool = False, observer: Observer | None = None) -> Module:
-    """What each device runs of a module, which is laid out over the team's mesh; one without a mesh says itself what
-    each device runs, as it may with a mesh too (by_hand)."""
+    """The program of each device of a team, partitioned over its mesh; a module without a mesh is itself the program of
+    each device, as it may be with a mesh too (by_hand)."""
     names = SPMD_BY_HAND if team.mesh is None or by_hand else SPMD_PIPELINE
     on_pass = observer.on_pass if observer is not None else None
     return run_passes(module, names, team=team, verify=config.verify, on_pass=on_pass)
 
 
 def shardings_of(module: Module, mesh: DeviceMesh | None) -> list[list]:
-    """The shardings of the parameters and of the results over a mesh; None where nobody said so."""
+    """The shardings of the parameters and of the results over a mesh; None if unspecified."""
     entry = module.entry
     root = entry.root
     if root.opcode == "tuple":
@@ -111,7 +111,7 @@ def runner_of(plan: Plan, partitions: int, where: Placement, others: Others | No
 
 
 def _stuck(plan: Plan, at: list[tuple[int, int]]) -> ParticipantsError:
-    """The error where devices wait for each other in vain. at: the devices and the numbers of their steps."""
+    """The error for a deadlock between devices. at: the devices and the numbers of their steps."""
     found = []
     source = None
     for device, number in at:

@@ -145,7 +145,7 @@ def _free(where: int) -> int:
 
 
 def _schedule(where: int) -> int:
-    """Runs a task of a handler inline; there is no pool for them."""
+    """Runs a task of a handler inline: tasks have no thread pool."""
     words = words_at(where, 5)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(words[3])(words[4])
     return 0

@@ -31,8 +31,8 @@ COPY = aten.copy_.default
 # with_effects(token, op, *arguments) -> (token, *results): ops that have to run in their order. Calls pass None for a
 # token.
 WITH_EFFECTS = torch.ops.higher_order.with_effects
-# Random ops that are recomputed in the backward pass with the same random numbers. What torch calls the state of its
-# generator is the op's key here, in the first bytes.
+# Random ops that are recomputed in the backward pass with the same random numbers. The generator state of torch is the
+# op's key here, in the first bytes.
 _KEPT_STATES = frozenset(("run_and_save_rng_state", "run_with_rng_state"))
 
 

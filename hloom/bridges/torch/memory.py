@@ -1,7 +1,7 @@
 """The memory of a graph's tensors: nodes that are views of others, and views of tensors made at run time.
 
     same_elements(node)   the node whose memory holds the elements of this one, unchanged and in its dtype
-    storage_of(node)      the node that made the memory, whatever views read in it: other dtypes, conjugates, negatives
+    storage_of(node)      the node that created the memory, however views read it: other dtypes, conjugates, negatives
     View(...).of(tensor)  the view of a tensor's memory
 
 A functionalized graph represents an in-place change as a new tensor, of which all views are made again; so two results

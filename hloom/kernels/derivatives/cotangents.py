@@ -1,4 +1,4 @@
-"""What a cotangent of an expression gives the variables and elements that the expression is made of."""
+"""Propagates the cotangent of an expression to its variables and elements."""
 
 from __future__ import annotations
 

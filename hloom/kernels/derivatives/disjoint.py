@@ -1,4 +1,4 @@
-"""Whether the iterations of a parallel loop access different elements of an array, each its own."""
+"""Whether the iterations of a parallel loop access disjoint elements of an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partial derivatives of the kernel language's functions: of the op table's ops by their own rules, as nodes."""
+"""Partial derivatives of the kernel language's functions: for ops of the op table by their rules, as nodes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Reverse mode: the loops run again and keep what they overwrite, then backwards, statement by statement.
+"""Reverse mode: the loops run again and record the values they overwrite, then run backwards, statement by statement.
 
-A variable's or an element's old value goes on the tape where a statement overwrites it, if going back needs the value:
-in a partial derivative, an index, a test. Sums need none of theirs. Values that are still there when a block is run
-backwards are computed again. Source: A. Griewank, A. Walther, Evaluating Derivatives (2008), chapters 3 and 4; the
-choice of what is recorded is L. Hascoet's, U. Naumann's, V. Pascual's (2005).
+A statement that overwrites a variable or an element pushes the old value on the tape if the backward pass needs it: in
+a partial derivative, an index, a test. Sums need no old values. Values still available when a block is run backwards
+are recomputed. Source: A. Griewank, A. Walther, Evaluating Derivatives (2008), chapters 3 and 4; the choice of recorded
+values follows L. Hascoet, U. Naumann, V. Pascual (2005).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ __all__ = ["cotangents_of"]
 def cotangents_of(body: Body, operands: Sequence[int], results: Sequence[int], fault: Var) -> Body:
     """The loops that compute the cotangents of operands.
 
-    operands: whose cotangents are the results, in this order. results: those that have cotangents, which follow the
-    operands. Raises DifferentiationError for what has no derivative, or goes back in no bounded memory.
+    operands: their cotangents are the results, in this order. results: those with cotangents, which follow the
+    operands. Raises DifferentiationError for operations without a derivative, or if the backward pass needs unbounded
+    memory.
     """
     return _Reverse(body, operands, results, fault).made()
 
@@ -78,7 +79,7 @@ class _Reverse:
         return replace(self.body, name=f"{self.body.name}_vjp", drafts=drafts, arrays=self.arrays)
 
     def _arrays(self) -> list[Draft]:
-        """The memory of all, and the loops that give cotangents their first values."""
+        """The memory of all, and the loops that initialize cotangents."""
         count = sum(array.role == "in" for array in self.body.arrays.values())
         drafts = []
         for pointer, array in self.body.arrays.items():
@@ -161,7 +162,7 @@ def _needed(of: _Reverse, draft: Draft) -> set[Var]:
 
 
 def _values(statements: Iterable[Stmt], of: _Reverse) -> set[Var]:
-    """What statements of cotangents read, without the cotangents themselves."""
+    """The values read by statements of cotangents, except the cotangents themselves."""
     shadows = set(of.shadows.values())
     own = set(assigned(statements := list(statements)))
     return {var for var in read(statements) if var not in shadows and var not in own and var.name != "bar"}
@@ -170,7 +171,7 @@ def _values(statements: Iterable[Stmt], of: _Reverse) -> set[Var]:
 class _Loop:
     """One loop of the kernel, forwards and backwards.
 
-    needed: what going back reads in this loop, and pointers whose elements it loads in earlier ones.
+    needed: the values that the backward pass reads in this loop, and pointers whose elements it loads in earlier ones.
     """
 
     def __init__(self, of: _Reverse, draft: Draft, needed: set[Var], separate: bool):

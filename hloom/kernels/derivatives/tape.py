@@ -26,7 +26,7 @@ class Tape:
         self.counts: dict[str, int] = {}  # elements of one iteration of the draft
 
     def place(self, kind: str, loops: Sequence[For]) -> Place:
-        """Room for a value of each iteration of loops. kind: what is stored."""
+        """Space for a value of each iteration of loops. kind: of the stored value."""
         counts = []
         for loop in loops:
             if loop.var not in self.trips:
@@ -42,7 +42,7 @@ class Tape:
         return Place(self, kind, start, index)
 
     def finish(self) -> tuple[list[Scratch], dict[Var, Array]]:
-        """(scratch memory, temporaries) for all places."""
+        """(scratch memory, temporaries) for all slots."""
         total = sum(count * DTYPES[kind].itemsize for kind, count in self.counts.items())
         if self.draft.items * total > LARGEST and (self.separate or total > IN_SCRATCH):
             raise unsupported(self.name, f"the values that it overwrites take {self.draft.items * total:,} bytes")
@@ -69,7 +69,7 @@ class Place:
         self.tape, self.kind, self.start, self.index = tape, kind, start, index
 
     def at(self) -> Expr:
-        """Known when all places are."""
+        """Known once all slots are."""
         index = _plus(self.index, Const("s64", self.start))
         if self.tape.by_item and self.tape.draft.item is not None:
             index = _plus(_times(self.tape.draft.item, self.tape.counts[self.kind]), index)

@@ -26,7 +26,7 @@ __dir__ = __all__.copy
 
 
 def _dot(x, y):
-    """The real part of x^H y over all leaves: what the methods compare."""
+    """The real part of x^H y over all leaves, which the methods compare."""
     total = 0.0
     for a, b in zip(tree.leaves(x), tree.leaves(y), strict=True):
         total = total + hnp.real(hnp.vdot(a, b))
@@ -126,7 +126,7 @@ def cg(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):
         p = z = precondition(r)
         return lax.while_loop(going, step, (x0, r, _dot(r, z), p, hnp.asarray(0, "s32")))[0]
 
-    # A complex hermitian operator is not its own transpose.
+    # A complex Hermitian operator does not equal its transpose.
     is_real = not any(hnp.iscomplexobj(leaf) for leaf in tree.leaves(b))
     return _solved(solve, operator, b, symmetric=is_real), None
 

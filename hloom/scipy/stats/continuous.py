@@ -99,13 +99,13 @@ class norm(Distribution):
 
     @staticmethod
     def ppf(q, loc=0, scale=1):
-        """The number below which a part q of all lies."""
+        """The quantile: the value below which a fraction q of the distribution lies."""
         q, loc, scale = floats("norm.ppf", q, loc, scale)
         return special.ndtri(q) * scale + loc
 
     @classmethod
     def isf(cls, q, loc=0, scale=1):
-        """The number above which a part q of all lies."""
+        """The value above which a fraction q of the distribution lies."""
         q, loc, scale = floats("norm.isf", q, loc, scale)
         return -special.ndtri(q) * scale + loc
 

@@ -120,7 +120,7 @@ class poisson(Distribution):
 
     @staticmethod
     def logpmf(k, mu, loc=0):
-        """log of mu^k exp(-mu) / k!; -inf where k is no whole number."""
+        """log of mu^k exp(-mu) / k!; -inf where k is not an integer."""
         k, mu, loc = floats("poisson.logpmf", k, mu, loc)
         y = k - loc
         inside = (y >= 0) & _whole(y)

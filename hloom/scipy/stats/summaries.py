@@ -49,7 +49,7 @@ METHODS = ("average", "min", "max", "dense", "ordinal")
 
 
 def rankdata(a, method: str = "average", *, axis=None, nan_policy="propagate"):
-    """Ranks from 1 on. method: what equal elements get, 'average', 'min', 'max', 'dense' or 'ordinal'.
+    """Ranks from 1 on. method: the rank of equal elements, 'average', 'min', 'max', 'dense' or 'ordinal'.
 
     axis: None ranks all elements, flat. Raises ArgumentError, ShapeError.
 

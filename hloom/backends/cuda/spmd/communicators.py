@@ -96,7 +96,7 @@ def until_ready(world: World, made: Sequence[Communicator], what: str) -> None:
 
 
 def _wait(world: World, what: str) -> Callable[[list], None] | None:
-    """What waits for non-blocking communicators; None in a program of one process, whose calls block."""
+    """The waiter for non-blocking communicators; None in a program of one process, whose calls block."""
     return (lambda made: until_ready(world, made, what)) if world.others else None
 
 

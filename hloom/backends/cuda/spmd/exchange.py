@@ -65,7 +65,7 @@ class Exchange:
             until_ready(self.world, [members[d] for d in devices if d in members], self.asked)
 
     def waits_for(self, device: int, own: Iterable[int]) -> set[int]:
-        """Which of this process's devices have to be here before a device can go on."""
+        """The devices of this process that must arrive before a device can continue."""
         group = self.group_of.get(device, (device,))
         return set(group) & set(own) | {device}
 
@@ -141,7 +141,7 @@ def exchanges_of(module: Module, world: World) -> dict[Instruction, Exchange]:
 
 
 def number_of(instruction: Instruction, device: int, module: Module) -> np.ndarray:
-    """What `partition-id` or `replica-id` is on a device."""
+    """The value of `partition-id` or `replica-id` on a device."""
     found = device % module.partitions if instruction.opcode == "partition-id" else device // module.partitions
     return np.array(found, np.uint32)
 

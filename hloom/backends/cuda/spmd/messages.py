@@ -1,7 +1,7 @@
-"""Values that go from a GPU to one of another process, in programs whose parts the user placed.
+"""Values sent from a GPU to a GPU of another process, in programs whose parts the user placed.
 
-Each channel has a group of its own of two GPUs, and a stream on each, so that programs that both send first do not wait
-for each other, and values of different channels do not meet. The main stream waits where a value is used.
+Each channel has a separate group of two GPUs, and a stream on each, so programs that both send first do not deadlock,
+and values of different channels stay apart. The main stream waits where a value is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class GpuLink:
         self._stream = None
 
     def _ready(self):
-        """The stream, behind everything that is on the main stream. In the device's guard."""
+        """The stream, ordered after all work on the main stream. In the device's guard."""
         device = self.device
         if self._stream is None:
             self._stream = device.api.create_stream()

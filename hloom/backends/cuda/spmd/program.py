@@ -1,9 +1,9 @@
 """Programs that several GPUs run together, each on its shards.
 
 Each GPU runs the segments between collectives (graphs, `segments.py`) on its own stream; collectives are calls of NCCL
-on these streams (`exchange.py`). One thread of the host enqueues the work of all GPUs of its process: a GPU's walk goes
-on until it comes to a collective, and when all members of a group that are here have come, their calls are made as one.
-So no call waits for another of this process, and GPUs that wait for each other in vain are found.
+on these streams (`exchange.py`). One thread of the host enqueues the work of all GPUs of its process: a GPU's walk
+continues up to a collective, and once all local members of a group have arrived, their calls are issued together. So no
+call waits for another one of this process, and deadlocks between GPUs are detected.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class CudaTeam:
 
     def __call__(self, shards: Sequence[Sequence], donating: bool = False) -> list[list[DeviceArray]]:
         """shards: for each parameter a NumPy array or data on the GPU for each device of this process. Returns the same
-        of the results, which may not be computed yet. Raises CudaError, and ParticipantsError where GPUs wait for each
-        other in vain."""
+        of the results, which may not be computed yet. Raises CudaError, and ParticipantsError for a deadlock between
+        GPUs."""
         with _order:
             self._load()
             donated = self.donated if donating else frozenset()

@@ -1,8 +1,8 @@
 """Collectives among GPUs of several processes, watched until they are done.
 
-A kernel of NCCL waits for its peers for ever. A thread looks whether the work that was enqueued has completed, asks
-NCCL for errors that showed since, and ends it when `hl.config.distributed_timeout` is over: the groups are aborted, and
-the GPUs raise the error from then on, as what they hold is not what was asked for.
+A kernel of NCCL waits for its peers forever. A thread polls whether the enqueued work has completed, queries NCCL for
+errors, and aborts the groups after `hl.config.distributed_timeout`: from then on the GPUs raise the error, since their
+results are invalid.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ forking.on_fork(child=_threads.clear)
 def watch(
     world: World, asked: str, source: Source | None, events: list[tuple[Device, Event]] | None = None
 ) -> None:  # fmt: skip
-    """Watches what is before some events; None: what is now on the main streams of the GPUs of a world. asked, source:
-    what was asked for, and the user's line. Raises CudaError."""
+    """Watches the work before some events; None: the work now on the main streams of the GPUs of a world. asked,
+    source: the requested operation, and the user's line. Raises CudaError."""
     if events is None:
         events = []
         for device in world.own.values():

@@ -1,6 +1,6 @@
-"""Random numbers. A call draws one 64-bit seed from torch's generator; each op of the program has its own key, made of
-the seed and the op's index (threefry), so that `torch.manual_seed` determines the results. The numbers differ from
-those of torch without a compiler."""
+"""Random numbers. A call draws one 64-bit seed from torch's generator; each op of the program has a separate key,
+derived from the seed and the op's index (threefry), so that `torch.manual_seed` determines the results. The numbers
+differ from those of torch without a compiler."""
 
 from __future__ import annotations
 
