@@ -160,6 +160,11 @@ class _Settings:
 _settings = _Settings()
 
 
+def call_settings() -> _Settings:
+    """`current`: the settings that programs are compiled with; `checked`: whether calls are checked step by step."""
+    return _settings
+
+
 def _found(module: str | None, qualified_name: str) -> object:
     """A module's attribute by name, or None."""
     found: object = sys.modules.get(module or "")

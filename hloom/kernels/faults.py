@@ -12,7 +12,7 @@ from hloom.ir.types import TupleShape
 from hloom.kernels.frontend.memory import FAULT_BITS, Check
 from hloom.tracing.trace import bind
 
-__all__ = ["watch"]
+__all__ = ["raise_fault", "watch"]
 
 _targets: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
@@ -24,14 +24,15 @@ def watch(name: str, kernel: str, checks: tuple[Check, ...], fault) -> None:
         target = _targets[kernel] = HostFunction(f"hloom.kernel_fault.{kernel}")
 
         def raised(word: np.ndarray) -> tuple:
-            _raise(name, checks, int(word[0]))
+            raise_fault(name, checks, int(word[0]))
             return ()
 
         target.function, target.method = raised, "sequential"
     bind("custom-call", fault, shape=TupleShape(()), custom_call_target=target, custom_call_has_side_effect=True)
 
 
-def _raise(name: str, checks: tuple[Check, ...], word: int) -> None:
+def raise_fault(name: str, checks: tuple[Check, ...], word: int) -> None:
+    """Raises the error of a kernel whose fault is `word`; 0 is none."""
     if not word:
         return
     check = checks[(word >> FAULT_BITS) - 1]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
 from hloom.ir.records import record
+from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
 from hloom.njit import functions
 from hloom.njit.loops import kernel_of
@@ -29,6 +30,7 @@ from hloom.njit.values import (
     dtype_of,
     elementwise,
 )  # fmt: skip
+from hloom.tracing.trace import current_trace
 
 __all__ = ["Runtime", "Trace"]
 
@@ -59,10 +61,26 @@ class Test:
 
 
 class Trace:
-    """One trace of a program. refused: why loops did not become kernels."""
+    """One trace of a program.
 
-    def __init__(self) -> None:
+    refused: why loops did not become kernels. faults: of kernels that run outside of loops and branches of the program,
+    by number; they are results of the program. checked: (name, kernel, checks) of all such kernels, by number.
+    """
+
+    checked: ClassVar[list[tuple[str, str, tuple]]] = []
+
+    def __init__(self, root: Any = None) -> None:
+        self.root = root
         self.refused: list[HloomError] = []
+        self.faults: dict[str, Any] = {}
+
+    def watch(self, name: str, kernel: str, checks: tuple, fault: Any) -> None:
+        """Sees to it that an index out of range of a kernel becomes an error."""
+        if current_trace() is self.root:
+            self.faults[str(len(Trace.checked))] = fault
+            Trace.checked.append((name, kernel, checks))
+        else:
+            watch(name, kernel, checks, fault)
 
 
 class Runtime:
@@ -275,7 +293,7 @@ class Runtime:
 
     def _kernel(self, loop: Loop, names: dict[str, Any]) -> Taken | None:
         try:
-            return Taken(True, kernel_of(loop, names, self.program.function))
+            return Taken(True, kernel_of(loop, names, self.program.function, self.trace.watch))
         except HloomError as error:
             if not isinstance(error, (UnsupportedError, ArgumentError, DTypeError)):
                 raise

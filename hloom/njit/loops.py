@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hloom.ir.types import Shape
-from hloom.kernels.faults import watch
 from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
 from hloom.kernels.instances import instance
@@ -79,11 +78,11 @@ class _Arguments:
         return next(a.ref for a in self.arrays.values() if self.wholes[id(a.ref)] == whole)
 
 
-def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable) -> dict[str, Any]:
+def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: Callable) -> dict[str, Any]:
     """Runs a loop as one kernel. Returns what the names that it assigns then hold.
 
-    names: what the user's names hold. Raises the kernel's errors, at the user's line, where kernels do not support
-    something.
+    names: what the user's names hold. watch: called with the name, the kernel, its checks and its fault.
+    Raises the kernel's errors, at the user's line, where kernels do not support something.
     """
     bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
     arguments = _Arguments(loop, bound, outside_names(function))

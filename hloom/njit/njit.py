@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from hloom import numpy as hnp
+from hloom.arrays.array import Array as HloomArray
 from hloom.contexts import enable_x64
 from hloom.dispatch.jit import jit
 from hloom.dispatch.signature import distinct
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.records import record
+from hloom.kernels.faults import watch
+from hloom.njit.calls import Entry, is_quick, settings
 from hloom.njit.control import Runtime, Trace
 from hloom.njit.rewriting import Program, program_of
 from hloom.njit.values import Array, Number, Unbound, Undecided, Value, as_value
+from hloom.tracing.trace import Tracer, current_trace
 from hloom.tree import pytrees as tree
 
 __all__ = ["NumpyFunction", "njit"]
 
-_NUMBERS = (bool, int, float, complex)
+_NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
 def njit(function: Callable | None = None):
@@ -48,10 +53,14 @@ def njit(function: Callable | None = None):
 
 @record(frozen=True)
 class Spec:
-    """What of a call's arguments its program is compiled for. tree: of the arguments. known: values of Python, by the
-    number of their leaf. python: numbers of leaves that are numbers of Python. same: leaves that are one array."""
+    """What of a call's arguments its program is compiled for.
+
+    tree, names: of the arguments. known: values of Python, by the number of their leaf. python: numbers of leaves that
+    are numbers of Python. same: leaves that are one array.
+    """
 
     tree: Any
+    names: tuple[str, ...]
     known: tuple[tuple[int, Any, Any], ...]
     python: tuple[tuple[int, type], ...]
     same: tuple[tuple[int, int], ...]
@@ -67,12 +76,8 @@ class NumpyFunction:
         self.signature = inspect.signature(function)
         self._known_integers = False  # whether integers of Python decide shapes
         self._trace = Trace()
-
-        def run(spec: Spec, *arrays):
-            return self._traced(spec, arrays)
-
-        run.__name__ = run.__qualname__ = self.name
-        self._compiled = jit(run, static_argnums=0)
+        self._jitted: dict[Spec, Callable] = {}
+        self._entries: dict[Any, Entry] = {}
 
     @functools.cached_property
     def program(self) -> Program:
@@ -82,60 +87,129 @@ class NumpyFunction:
         return self if owner is None else functools.partial(self, owner)
 
     def __call__(self, *args, **kwargs):
-        leaves, made = self._run(args, kwargs)
+        if not kwargs:
+            entry = self._entries.get(self._key(args))
+            if entry is not None and entry.fits(args):
+                return entry(args)
+        return self._first_call(args, kwargs)
+
+    def _key(self, leaves: Sequence[Any]) -> tuple:
+        """What a compiled program depends on, of arguments without structure."""
+        return (
+            settings(),
+            *[(leaf.dtype, leaf.shape) if type(leaf) is np.ndarray else self._key_of(leaf) for leaf in leaves],
+        )
+
+    def _key_of(self, leaf: Any) -> Any:
+        kind = type(leaf)
+        if (kind in _NUMBERS and not (self._known_integers and kind in (int, bool))) or isinstance(leaf, np.generic):
+            return kind
+        try:
+            hash(leaf)
+        except TypeError:
+            return (kind, id(leaf))  # a tree, or an array of hloom: such calls take the longer way
+        return distinct(leaf)
+
+    def _first_call(self, args, kwargs):
+        """A call that compiles, or whose arguments are trees, hloom's arrays or traced values."""
+        bound = self._bound(args, kwargs)
+        leaves, structure = tree.flatten(list(bound.values()))
+        if current_trace() is None and is_quick() and not any(isinstance(leaf, Tracer) for leaf in leaves):
+            own = [np.asarray(leaf) if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+            key = (structure, self._key(own))
+            entry = self._entries.get(key)
+            if entry is None or not entry.fits(own):
+                _, spec, arrays = self._until_decided(bound, lambda spec, arrays: self._lowered(spec, arrays).compile())
+                entry = self._entries[key] = Entry(self._made, spec, self.name, len(leaves))
+                if not kwargs and len(args) == len(leaves) and all(a is b for a, b in zip(args, leaves, strict=True)):
+                    self._entries[self._key(args)] = entry
+            if entry.writes:
+                _require_numpy(leaves, entry.writes, self.name)
+            return entry(own)
+        made = self._in_program(bound)
         if made["written"]:
-            _write_back(leaves, made["written"], self.name)
-        return tree.map(_as_numpy, made["result"])
+            _require_numpy(leaves, [int(k) for k in made["written"]], self.name)
+            for k, value in made["written"].items():
+                np.copyto(leaves[int(k)], np.asarray(value))
+        return made["result"]
 
     def pure(self, *args, **kwargs):
         """(the result, the last values of the arguments that it changes, by number of their leaf). Changes nothing."""
-        _, made = self._run(args, kwargs)
+        made = self._in_program(self._bound(args, kwargs))
         return made["result"], made["written"]
 
     def lower(self, *args, **kwargs):
         """As `hl.jit(f).lower(...)`."""
-        with enable_x64():
-            _, spec, arrays = self._arguments(args, kwargs)
-            return self._compiled.lower(spec, *arrays)
+        _, spec, arrays = self._until_decided(self._bound(args, kwargs), self._lowered)
+        return self._made
 
-    def _run(self, args, kwargs):
-        with enable_x64():
-            while True:
-                leaves, spec, arrays = self._arguments(args, kwargs)
-                try:
-                    return leaves, self._compiled(spec, *arrays)
-                except Undecided as error:
-                    if self._known_integers and self._trace.refused:
-                        raise self._trace.refused[0] from None
-                    if self._known_integers:
-                        raise ArgumentError(
-                            f"{error.what} that is known while '{self.name}' is compiled",
-                            "it is computed from the arrays' elements", "compute it from shapes and integers",
-                        ) from None  # fmt: skip
-                    self._known_integers = True
+    def _lowered(self, spec: Spec, arrays: list):
+        return self._jit(spec).lower(*arrays)
 
-    def _arguments(self, args, kwargs) -> tuple[list, Spec, list]:
+    def _in_program(self, bound: dict[str, Any]) -> dict[str, Any]:
+        """A call by `jit`, whose results are hloom's."""
+        self._until_decided(bound, lambda spec, arrays: self._jit(spec)(*arrays))
+        made = self._made
+        for number, word in made["faults"].items():
+            watch(*Trace.checked[int(number)], word)
+        return made
+
+    def _until_decided(self, bound: dict[str, Any], run: Callable):
+        """Runs with the arguments as they are traced; integers become known where the program asks for one."""
+        while True:
+            leaves, spec, arrays = self._arguments(bound)
+            try:
+                self._made = run(spec, arrays)
+            except Undecided as error:
+                if self._known_integers and self._trace.refused:
+                    raise self._trace.refused[0] from None
+                if self._known_integers:
+                    raise ArgumentError(
+                        f"{error.what} that is known while '{self.name}' is compiled",
+                        "it is computed from the arrays' elements", "compute it from shapes and integers",
+                    ) from None  # fmt: skip
+                self._known_integers = True
+                self._entries.clear()
+            else:
+                return leaves, spec, arrays
+
+    def _bound(self, args, kwargs) -> dict[str, Any]:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise ArgumentError(f"a call of {self.name}", str(error), f"call {self.name}{self.signature}") from None
         bound.apply_defaults()
-        leaves, structure = tree.flatten(dict(bound.arguments))
+        return dict(bound.arguments)
+
+    def _arguments(self, bound: dict[str, Any]) -> tuple[list, Spec, list]:
+        leaves, structure = tree.flatten(list(bound.values()))
         known, python, arrays = [], [], []
         for k, leaf in enumerate(leaves):
             kind = type(leaf)
             if kind in _NUMBERS and not (self._known_integers and kind in (int, bool)):
                 python.append((k, kind))
-                arrays.append(leaf)
-            elif isinstance(leaf, (np.ndarray, np.generic)) or hasattr(leaf, "aval") or hasattr(leaf, "_shape"):
+                arrays.append(_NUMBERS[kind](leaf))
+            elif isinstance(leaf, (np.ndarray, np.generic)) or hasattr(leaf, "_shape"):
                 if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufc":
                     raise DTypeError(f"an argument of {self.name}", f"an array of {leaf.dtype}", "pass numbers")
                 arrays.append(leaf)
             else:
                 known.append((k, leaf, distinct(leaf)))
-        return leaves, Spec(structure, tuple(known), tuple(python), _same(leaves)), arrays
+        return leaves, Spec(structure, tuple(bound), tuple(known), tuple(python), _same(leaves)), arrays
 
-    def _traced(self, spec: Spec, arrays) -> dict[str, Any]:
+    def _jit(self, spec: Spec) -> Any:
+        found = self._jitted.get(spec)
+        if found is None:
+
+            def run(*arrays):
+                with enable_x64():
+                    return self._traced(spec, arrays)
+
+            run.__name__ = run.__qualname__ = self.name
+            found = self._jitted[spec] = jit(run)
+        return found
+
+    def _traced(self, spec: Spec, arrays: Sequence[Any]) -> dict[str, Any]:
         fixed = {k: value for k, value, _ in spec.known}
         python, same = dict(spec.python), dict(spec.same)
         rest = iter(arrays)
@@ -152,18 +226,17 @@ class NumpyFunction:
             else:
                 values.append(Array.of(array) if array.shape else Number(array))
         before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
-        arguments = tree.unflatten(spec.tree, values)
-        self._trace = Trace()
+        arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
+        self._trace = Trace(current_trace())
         function = Runtime(self.program, self._trace).function()
-        if any(
-            p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in self.signature.parameters.values()
-        ):
+        kinds = [p.kind for p in self.signature.parameters.values()]
+        if any(kind in (kind.POSITIONAL_ONLY, kind.VAR_POSITIONAL, kind.VAR_KEYWORD) for kind in kinds):
             bound = inspect.BoundArguments(self.signature, arguments)
             result = function(*bound.args, **bound.kwargs)
         else:
             result = function(**arguments)
         written = {str(k): values[k].ref.read() for k, v in before.items() if values[k].ref.read() is not v}
-        return {"result": tree.map(_result, result), "written": written}
+        return {"result": tree.map(_result, result), "written": written, "faults": dict(self._trace.faults)}
 
 
 def _same(leaves: list) -> tuple[tuple[int, int], ...]:
@@ -186,22 +259,18 @@ def _same(leaves: list) -> tuple[tuple[int, int], ...]:
 def _result(value: Any) -> Any:
     if isinstance(value, Unbound):
         value._fail()
-    return as_value(value).traced if isinstance(value, (Value, np.ndarray)) else value
-
-
-def _as_numpy(value: Any) -> Any:
-    if not hasattr(value, "shape"):
+    if type(value) in _NUMBERS:
+        return hnp.asarray(_NUMBERS[type(value)](value))
+    if not isinstance(value, (Value, np.ndarray, np.generic)):
         return value
-    found = np.array(value)
-    return found if found.ndim else found[()]
+    found = as_value(value).traced
+    return found.astype(found.dtype) if found.weak else found
 
 
-def _write_back(leaves: list, written: dict[str, Any], name: str) -> None:
-    for key, value in written.items():
-        target = leaves[int(key)]
-        if not isinstance(target, np.ndarray):
+def _require_numpy(leaves: list, written: Sequence[int], name: str) -> None:
+    for k in written:
+        if not isinstance(leaves[k], np.ndarray):
             raise ArgumentError(
-                f"'{name}' changes an argument in place", f"it is {type(target).__name__}, which cannot be changed",
+                f"'{name}' changes an argument in place", f"it is {type(leaves[k]).__name__}, which cannot be changed",
                 f"pass an array of NumPy, or call {name}.pure(...), which returns the new values",
             )  # fmt: skip
-        np.copyto(target, np.asarray(value))

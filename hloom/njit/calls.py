@@ -1,0 +1,99 @@
+"""A compiled NumPy program: from arrays of NumPy to arrays of NumPy, without hloom's arrays in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hloom.dispatch.jit import call_settings
+from hloom.errors import ArgumentError
+from hloom.ir.source import device_scopes
+from hloom.kernels.faults import raise_fault
+from hloom.njit.control import Trace
+from hloom.runtime.buffer import is_exclusive
+from hloom.tree import pytrees as tree
+
+__all__ = ["Entry", "is_quick", "settings"]
+
+_ARRAYS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+
+
+def settings() -> Any:
+    """The settings that programs are compiled with."""
+    return call_settings().current
+
+
+def is_quick() -> bool:
+    """Whether programs run without the checks and devices that settings may ask for."""
+    return not call_settings().checked and not device_scopes.device
+
+
+class Entry:
+    """The program for `count` leaves of arguments of some shapes and dtypes. writes: the numbers of leaves that it
+    changes."""
+
+    def __init__(self, compiled: Any, spec: Any, name: str, count: int):
+        self.name, self.same = name, spec.same
+        executable = compiled.executable
+        shapes = executable.output_shapes
+        self._compiled, self._runner = compiled, executable.runner
+        self._given = [k for k in range(count) if k not in {number for number, *_ in spec.known}]
+        numbers = tree.unflatten(compiled.out_tree, list(range(len(shapes))))
+        self._result = numbers["result"]
+        self._written = [(int(k), number) for k, number in numbers["written"].items()]
+        self._faults = [(Trace.checked[int(k)], number) for k, number in numbers["faults"].items()]
+        self.writes = [k for k, _ in self._written]
+        self._scalars = frozenset(k for k, shape in enumerate(shapes) if shape.dims == ())
+
+    def fits(self, leaves: Sequence[Any]) -> bool:
+        """Whether arguments share memory as those did that this was compiled for."""
+        arrays = [(k, leaf) for k, leaf in enumerate(leaves) if type(leaf) is np.ndarray]
+        if len(arrays) < 2 or (not self.writes and not self.same):
+            return is_quick()
+        same = []
+        for n, (k, leaf) in enumerate(arrays):
+            for first, other in arrays[:n]:
+                if leaf is other:
+                    same.append((k, first))
+                    break
+                if np.may_share_memory(leaf, other) and np.shares_memory(leaf, other):
+                    return False  # the longer way says why not
+        return tuple(same) == self.same and is_quick()
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        inputs = []
+        for k in self._given:
+            leaf = leaves[k]
+            if type(leaf) is not np.ndarray:
+                made = _ARRAYS.get(type(leaf))
+                leaf = np.asarray(leaf) if made is None else np.array(leaf, made)
+            elif not leaf.flags.c_contiguous:
+                leaf = np.ascontiguousarray(leaf)
+            inputs.append(leaf)
+        outputs = self._runner(inputs)
+        del inputs
+        for (name, _, checks), number in self._faults:
+            word = int(outputs[number][0])
+            if word:
+                raise_fault(name, checks, word)
+        for k, number in self._written:
+            target = leaves[k]
+            if not target.flags.writeable:
+                raise ArgumentError(f"'{self.name}' changes an argument in place", "it is read-only", "pass a copy")
+            np.copyto(target, outputs[number])
+        result = self._result
+        if type(result) is int:
+            return self._owned(outputs, result)
+        if result is None:
+            return None
+        return tree.map(lambda number: self._owned(outputs, number), result)
+
+    def _owned(self, outputs: list, number: int) -> Any:
+        """A result that only the caller has."""
+        if number in self._scalars:
+            return outputs[number][()]
+        if is_exclusive(outputs[number], 1):
+            return outputs[number]
+        return outputs[number].copy()
