@@ -8,9 +8,10 @@ value is an int64: a number, an address or a Python object.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hloom.ir.records import field, record
+from hloom.ir.sizes.numbers import Number, chosen, lower_of
 
 # A step is STEP_WORDS words: an opcode, then operands.
 STEP_WORDS = 8
@@ -105,6 +106,26 @@ class NativeFunction:
     calls: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     exported: bool = False
     constants: Mapping[str, int] = field(default_factory=lambda: CONSTANTS)
+
+
+Work = tuple[Number, Number, Number]  # of a kernel: items, grain, and nanoseconds on one thread (0: unknown)
+
+
+def work_ahead(steps: Sequence[Work | bool]) -> list[Number]:
+    """For each step the approximate single-thread nanoseconds of the parallel work in it and the following steps, which
+    decide whether sleeping threads are woken. At most MOST_WAKING, the value used for loops and for kernels of unknown
+    duration. steps: the work of each kernel; True for a jump back, False for other steps."""
+    total: Number = 0
+    found: list[Number] = []
+    for step in reversed(steps):
+        if step is True:
+            total = MOST_WAKING
+        elif step is not False:
+            items, grain, time = step
+            known = MOST_WAKING if isinstance(time, int) and time == 0 else time
+            total = lower_of(total + chosen(items > grain, known, 0), MOST_WAKING)
+        found.append(total)
+    return found[::-1]
 
 
 def words(count: int) -> tuple[str, ...]:

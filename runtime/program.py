@@ -11,7 +11,7 @@ import numpy as np
 
 from hloom.ir.process import forking
 from hloom.ir.records import replace
-from hloom.ir.sizes.numbers import Node, Number, chosen, lower_of
+from hloom.ir.sizes.numbers import Node, Number
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool, is_own
 from hloom.runtime.distributed.messages import Batch, Message, Others
@@ -24,12 +24,13 @@ from hloom.runtime.driver_source import (
     KERNEL,
     LOOK,
     LOOP,
-    MOST_WAKING,
     POLL,
     SIGNAL,
     STEP_WORDS,
     SWAP,
     SWITCH,
+    Work,
+    work_ahead,
 )
 from hloom.runtime.host_steps import callbacks_of, new_state, take_error
 from hloom.runtime.steps import (
@@ -302,7 +303,8 @@ class _Rows:
             self.first.append(count)
             count += self._count(item)
         self.first.append(count)
-        self.callbacks, self.ahead = callbacks, _work_ahead(program.steps)
+        self.callbacks = callbacks
+        self.ahead = work_ahead([_work(step, number) for number, step in enumerate(program.steps)])
         self.status = self.word(address(self.frame.state))
         rows: list[list[int]] = []
         swaps: list[tuple[int, Swap]] = []
@@ -391,21 +393,11 @@ def _message(item: Deliver) -> Message:
     return Message(item.receives, item.bytes, item.peer, item.tag)
 
 
-def _work_ahead(steps: Sequence[Step]) -> list[Number]:
-    """For each step the approximate single-thread nanoseconds of the parallel work in it and the following steps, which
-    decide whether sleeping threads are woken. At most MOST_WAKING, the value used for loops and for kernels of unknown
-    duration."""
-    total: Number = 0
-    found: list[Number] = []
-    for number in range(len(steps) - 1, -1, -1):
-        item = steps[number]
-        if isinstance(item, Jump) and item.target <= number:
-            total = MOST_WAKING
-        elif isinstance(item, Call):
-            time = MOST_WAKING if item.nanoseconds == 0 else item.nanoseconds
-            total = lower_of(total + chosen(item.items > item.grain, time, 0), MOST_WAKING)
-        found.append(total)
-    return found[::-1]
+def _work(step: Step, number: int) -> Work | bool:
+    """What `work_ahead` asks of a step."""
+    if isinstance(step, Call):
+        return step.items, step.grain, step.nanoseconds
+    return isinstance(step, Jump) and step.target <= number
 
 
 def as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:

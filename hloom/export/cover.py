@@ -47,7 +47,7 @@ class _Cover:
         """Takes out the boxes in which all guards hold, or all fail, and notes where that is open."""
         nodes = Nodes(self.numbers)
         numbers = [nodes.guard(guard) for guard in guards]
-        self.candidates.append((nodes.rows, numbers, hold))
+        self.candidates.append((nodes.table, numbers, hold))
         self.maybe = np.concatenate([self.maybe, np.ones((len(self), 1), bool)], 1)
         self.look(len(self.candidates) - 1)
 

@@ -9,19 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from hloom._version import __version__
-from hloom.compiler.kernels import launch
 from hloom.compiler.targets.cpu.cross import CrossMachine, symbol
 from hloom.errors import ExportError
 from hloom.export.functions import TracedFunction, Value
 from hloom.export.names import OWN, c_comment, c_string, identifiers, parameters, words
 from hloom.export.native_driver import driver_text
-from hloom.export.nodes import Nodes, Row
+from hloom.export.nodes import CONSTANT, DIMENSION, Nodes, Row
 from hloom.export.tables import Shared, Tables
 from hloom.export.targets import Target, checked_features, processor_name
 from hloom.ir.records import field, record
 from hloom.ir.sizes.expressions import Comparison, Dim, SizeExpression, dims_of
 from hloom.ir.types import HLO_NAME
-from hloom.runtime.driver_source import MOST_WAKING
 
 __all__ = ["Body", "Library", "check_names", "header", "source", "stored_name"]
 
@@ -122,7 +120,7 @@ class _Source:
         )
         facts = [str(nodes.guard(fact)) for _, fact in body.facts]
         self.lines += [
-            _array("node_type", f"{prefix}_shapes", [_row(row) for row in nodes.rows] or ["{0}"]),
+            _array("node_type", f"{prefix}_shapes", [_row(row) for row in nodes.table] or ["{0}"]),
             _array("int32_t", f"{prefix}_input_nodes", inputs),
             _array("int32_t", f"{prefix}_output_nodes", outputs),
             _array("int32_t", f"{prefix}_facts", facts),
@@ -142,19 +140,15 @@ class _Source:
         counts = f"{len(function.inputs)}, {len(function.outputs)}"
         flags = f"{int(function.reads_state)}, {int(function.request.updates)}"
         entry = f"{{{_text(function.request.name)}, {values[0]}, {values[1]}, {counts}, {flags}}}"
-        numbers = f"{len(plans)}, {len(slots)}, {parameters}, {len(nodes.rows)}, {len(facts)}, {used}"
+        numbers = f"{len(plans)}, {len(slots)}, {parameters}, {len(nodes.values)}, {len(facts)}, {used}"
         tables = ("plans", "slots", "shapes", "input_nodes", "output_nodes", "facts", "fact_texts")
         names = ", ".join(f"{prefix}_{n}" for n in tables)
-        return entry, f"{{{names}, {numbers}}}", len(nodes.rows)
+        return entry, f"{{{names}, {numbers}}}", len(nodes.values)
 
     def plan(self, name: str, tables: Tables) -> str:
         nodes = tables.nodes
         uses = [f"{{{kind}, {index}, {node}}}" for kind, index, node in tables.uses]
         holds = [str(node) for node in tables.guards]
-        chunks = [
-            f"{{{c.row}, {c.moved}, {float(c.item)!r}, {float(c.time)!r}, {_integer(c.least)}, {_integer(c.multiple)}}}"
-            for c in tables.chunks
-        ]
         rows = ["{" + ", ".join(map(_integer, row)) + "}" for row in tables.rows]
         self.lines += [
             _array("int64_t", f"{name}_words", [_integer(word) for word in tables.words]),
@@ -162,16 +156,15 @@ class _Source:
                 "fix_type", f"{name}_fixes", [f"{{{p}, {k}, {_integer(n)}}}" for p, k, n in tables.fixes] or ["{0}"]
             ),
             f"static const int64_t {name}_rows[][8] = {{\n  " + ",\n  ".join(rows or ["{0}"]) + "};",
-            _array("node_type", f"{name}_nodes", [_row(row) for row in nodes.rows] or ["{0}"]),
+            _array("node_type", f"{name}_nodes", [_row(row) for row in nodes.table] or ["{0}"]),
             _array("int32_t", f"{name}_guards", holds),
             _array("use_type", f"{name}_uses", uses or ["{0}"]),
-            _array("chunk_type", f"{name}_chunks", chunks or ["{0}"]),
         ]
-        counts = [len(tables.words), len(tables.fixes), len(tables.rows), len(nodes.rows)]
-        more = tables.guard_nodes, len(holds), len(uses), len(chunks)
+        counts = [len(tables.words), len(tables.fixes), len(tables.rows), len(nodes.values)]
+        more = tables.guard_nodes, len(holds), len(uses)
         return (
             f"{{{name}_words, {name}_fixes, {name}_rows, {_integer(tables.arena_bytes)}, {name}_nodes, {name}_guards, "
-            f"{name}_uses, {name}_chunks, {', '.join(map(str, (*counts, *more)))}}}"
+            f"{name}_uses, {', '.join(map(str, (*counts, *more)))}}}"
         )
 
 
@@ -219,11 +212,7 @@ def source(library: Library) -> str:
     }  # fmt: skip
     defines = [f"enum {{ {', '.join(f'{key} = {value}' for key, value in counts.items())} }};"]
     defines.append(f"#define LIBRARY_NAME {_text(name)}")
-    numbers = {
-        "CHUNK_WORK": launch.WORK, "CHUNK_LARGEST": launch.LARGEST, "CHUNKS": launch.CHUNKS, "CHUNK_NEAR": launch.NEAR,
-        "CHUNK_OPERATIONS": launch.OPERATIONS, "CHUNK_BYTES": launch.BYTES, "WAKING": MOST_WAKING,
-    }  # fmt: skip
-    defines += [f"#define {key} {value}" for key, value in numbers.items()]
+    defines.append(f"enum {{ NODE_CONSTANT = {CONSTANT}, NODE_DIMENSION = {DIMENSION} }};")
     features = [
         f"{{{_text(feature)}, {', '.join(map(str, where + (0,) * (5 - len(where))))}}}"
         if len(where) == 5

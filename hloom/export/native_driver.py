@@ -1,4 +1,5 @@
-"""The functions that exported programs share with the runtime's driver (`runtime.driver_source`), printed as C.
+"""The functions that exported programs share with the runtime (`runtime.driver_source`, `runtime.numbers_source`),
+printed as C.
 
 What they call of the system (threads, locks, the clock) and of memory is in `native/words.c`.
 """
@@ -9,7 +10,7 @@ import functools
 
 from hloom.compiler.kernel_ir.native.c_printer import constant, constants, declared, printed
 from hloom.compiler.kernel_ir.native.functions import read_function, specialized
-from hloom.runtime import driver_source
+from hloom.runtime import driver_source, numbers_source
 
 __all__ = ["driver_text"]
 
@@ -19,7 +20,7 @@ _NEVER = ("LOOP", "LOOK", "SIGNAL", "AWAIT", "POLL")
 # Parameters that have one value in all of them: addresses are put into the argument words before, and no Python object
 # is around.
 _KNOWN = {"hloom_run": {"relocations": 0, "relocation_count": 0, "slots": 0, "block": 0}}
-_FUNCTIONS = ("hloom_work", "hloom_wakes", "hloom_parallel", "hloom_run")
+_FUNCTIONS = ("hloom_evaluate", "hloom_work", "hloom_wakes", "hloom_parallel", "hloom_run")
 _OF_THREADS = ("hloom_worker", "hloom_stop", "hloom_spin")
 _NAMES = {
     "load": "word_load", "store": "word_store", "relaxed_load": "word_relaxed_load", "pause": "pause_briefly",
@@ -38,7 +39,7 @@ _MORE = (
 @functools.cache
 def driver_text() -> str:
     """The C of the functions."""
-    sources = {function.name: function for function in driver_source.FUNCTIONS}
+    sources = {function.name: function for function in (*driver_source.FUNCTIONS, *numbers_source.FUNCTIONS)}
 
     def made(name: str):
         return specialized(read_function(sources[name]), _KNOWN.get(name, {}), _NEVER)
@@ -47,7 +48,7 @@ def driver_text() -> str:
     more = [f"#define {PREFIX}{name} {constant(driver_source.CONSTANTS[name])}" for name in _MORE]
     return "\n".join(
         [
-            "/* The driver, printed from runtime/driver_source.py of hloom. */",
+            "/* The driver, printed from runtime/driver_source.py and numbers_source.py of hloom. */",
             *sorted({*constants([*always, *threads], PREFIX), *more}),
             *[f"{declared(function)};" for function in always],
             *[f"\n{printed(function, _NAMES, PREFIX)}" for function in always],

@@ -25,7 +25,18 @@ from hloom.export.nodes import Nodes
 from hloom.ir.records import field, record
 from hloom.ir.sizes.expressions import Comparison, Size, SizeExpression, greatest
 from hloom.ir.sizes.guards import typical
-from hloom.runtime.driver_source import COPY, JUMP, JUMP_IF_ZERO, KERNEL, STEP_WORDS, SWAP, SWITCH
+from hloom.ir.sizes.numbers import Node, Number
+from hloom.runtime.driver_source import (
+    COPY,
+    JUMP,
+    JUMP_IF_ZERO,
+    KERNEL,
+    STEP_WORDS,
+    SWAP,
+    SWITCH,
+    Work,
+    work_ahead,
+)
 
 # As in native/driver.c.
 FIX_SLOT, FIX_CONSTANT, FIX_ARENA, FIX_KERNEL = range(4)
@@ -53,18 +64,6 @@ class Shared:
         return self._constants[key]
 
 
-@record(frozen=True)
-class Chunks:
-    """How the driver cuts the items of a kernel's row: `chunk_type` there. moved: the node of its bytes."""
-
-    row: int
-    moved: int
-    item: float
-    time: float
-    least: int
-    multiple: int
-
-
 @record
 class Tables:
     """words: argument words; fixes: (position, kind, index) of those that are addresses; rows: of the steps. nodes: of
@@ -77,7 +76,6 @@ class Tables:
     rows: list[list[int]] = field(default_factory=list)
     arena_bytes: int = 0
     uses: list[tuple[int, int, int]] = field(default_factory=list)
-    chunks: list[Chunks] = field(default_factory=list)
     guards: list[int] = field(default_factory=list)
     guard_nodes: int = 0
 
@@ -86,7 +84,7 @@ def tables_of(plan: Plan, shared: Shared, dimensions: Mapping[str, int], guards:
     """The tables of a plan whose steps are all `EXPORTABLE`. dimensions: their indices by name."""
     made = Tables(Nodes(dimensions))
     made.guards = [made.nodes.guard(guard) for guard in guards]
-    made.guard_nodes = len(made.nodes.rows)
+    made.guard_nodes = len(made.nodes.values)
     return _Maker(plan, shared, made).tables()
 
 
@@ -95,10 +93,11 @@ class _Maker:
         self.plan, self.shared, self.made = plan, shared, made
         self.constants = [shared.constant(np.asarray(value)) for value in plan.constants]
         self.swapped: dict[int, list[int]] = {}  # swap index of a reference -> the words that hold its address
-        self.slots, self.arena_node = self._slots(plan.arena)
+        self.slots, self.arena_bytes = self._slots(plan.arena)
+        self.work: list[Work | bool] = []  # of each row, for `work_ahead`
 
-    def _slots(self, arena: Sequence[Buffer]) -> tuple[list[int], int]:
-        """The node of each buffer's offset, and that of the total size. Buffers with disjoint lifetimes share a slot,
+    def _slots(self, arena: Sequence[Buffer]) -> tuple[list[Number], Number]:
+        """The number of each buffer's offset, and that of the total size. Buffers with disjoint lifetimes share a slot,
         which is as large as the largest of them."""
         sizes: list[Any] = []
         last: list[int] = []
@@ -114,18 +113,17 @@ class _Maker:
                 sizes.append(buffer.bytes)
                 last.append(buffer.last)
             slot_of[number] = slot
-        nodes = self.made.nodes
-        places = [nodes.number(0)]
+        places: list[Number] = [0]
         for size in sizes:
-            aligned = nodes.number((size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
-            places.append(nodes.row("add", places[-1], aligned))
+            places.append(places[-1] + self.made.nodes.of((size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT))
         return [places[slot] for slot in slot_of], places[-1]
 
-    def number(self, value: Size, kind: int, index: int) -> int:
+    def number(self, value: Size | Node, kind: int, index: int) -> int:
         """A number of a table; one that depends on dimensions is noted as a use."""
-        if not isinstance(value, SizeExpression):
-            return int(value)
-        self.made.uses.append((kind, index, self.made.nodes.number(value)))
+        found = value if isinstance(value, Node) else self.made.nodes.of(value)
+        if not isinstance(found, Node):
+            return int(found)
+        self.made.uses.append((kind, index, found.index))
         return 0
 
     def word(self, value: Any) -> int:
@@ -149,30 +147,29 @@ class _Maker:
             fixes.append((position, FIX_CONSTANT, self.constants[number]))
         elif place.kind == "arena":
             if self.plan.arena:
-                self.made.uses.append((USE_FIX, len(fixes), self.slots[number]))
-                number = 0
+                number = self.number(self.slots[number], USE_FIX, len(fixes))
             fixes.append((position, FIX_ARENA, number))
         else:
             slot = number + (len(self.plan.input_shapes) if place.kind == "output" else 0)
             fixes.append((position, FIX_SLOT, slot))
 
-    def row(self, *values: Any) -> None:
+    def row(self, *values: Any, work: Work | bool = False) -> None:
         rows = self.made.rows
+        self.work.append(work)
         start = STEP_WORDS * len(rows)
         row = [self.number(value, USE_ROW, start + k) for k, value in enumerate(values)]
         rows.append(row + [0] * (STEP_WORDS - len(row)))
 
     def kernel(self, launch: Launch, pointers: Mapping[str, Place]) -> None:
         start = len(self.made.words)
+        if isinstance(launch.items, SizeExpression) or isinstance(launch.moved, SizeExpression):
+            launch = launch.at(self.made.nodes.of)
         for argument in launch.arguments:
             self.word(pointers[argument] if isinstance(argument, str) else argument)
         kernel, side_by_side = self.shared.kernel(launch.source), int(bool(launch.side_by_side))
-        if isinstance(launch.items, SizeExpression) or isinstance(launch.moved, SizeExpression):
-            by, time = launch.by_work, launch.work / max(typical(launch.items), 1)
-            moved = self.made.nodes.number(launch.moved)
-            chunks = (0.0, time, 1, 1) if by is None else (float(by.item), time, by.least, by.multiple)
-            self.made.chunks.append(Chunks(len(self.made.rows), moved, *chunks))
-        self.row(KERNEL, kernel, start, launch.items, launch.grain, side_by_side, launch.nanoseconds)
+        of = self.made.nodes.of
+        items, grain = (one if isinstance(one, Node) else of(one) for one in (launch.items, launch.grain))
+        self.row(KERNEL, kernel, start, items, grain, side_by_side, work=(items, grain, launch.nanoseconds))
 
     def tables(self) -> Tables:
         swaps: list[tuple[int, SwapStep]] = []
@@ -182,7 +179,7 @@ class _Maker:
             elif isinstance(step, CopyStep):
                 self.row(COPY, self.word(step.target), self.word(step.source), step.bytes)
             elif isinstance(step, JumpStep):
-                self.row(JUMP, step.target)
+                self.row(JUMP, step.target, work=step.target <= len(self.made.rows))
             elif isinstance(step, BranchStep):
                 self.row(JUMP_IF_ZERO, step.target, self.word(step.pred))
             elif isinstance(step, SwitchStep):
@@ -206,7 +203,10 @@ class _Maker:
                 for position in positions:
                     self.word(position)
             self.made.rows[row] = [SWAP, *operands, 0, 0, 0]
+        for k, ahead in enumerate(work_ahead(self.work)):
+            if self.made.rows[k][0] == KERNEL:
+                self.made.rows[k][6] = self.number(ahead, USE_ROW, STEP_WORDS * k + 6)
         self.made.arena_bytes = self.plan.arena_bytes
         if self.plan.arena:
-            self.made.uses.append((USE_ARENA, 0, self.arena_node))
+            self.made.arena_bytes = self.number(self.arena_bytes, USE_ARENA, 0)
         return self.made

@@ -3,9 +3,6 @@
 typedef struct { int64_t op, a, b; } node_type;      /* one operation of an expression; a, b: numbers of nodes */
 typedef struct { int32_t position, kind; int64_t number; } fix_type;
 typedef struct { int32_t kind, index, node; } use_type;
-/* A kernel row whose items are cut into chunks by sizes. item: work of an item, 0 where the chunk is that of the row;
-   time: work of an item too, by which the time of the row is known; moved: node of the bytes that it moves. */
-typedef struct { int32_t row, moved; double item, time; int64_t least, multiple; } chunk_type;
 typedef struct { int32_t kind, number; } slot_type;  /* where an input or output of the plan comes from */
 
 /* A plan, for all sizes of the dimensions for which its guards hold: nodes that are not 0. The nodes of guards come
@@ -18,8 +15,7 @@ typedef struct {
   const node_type *nodes;
   const int32_t *guards;
   const use_type *uses;
-  const chunk_type *chunks;
-  int32_t word_count, fix_count, row_count, node_count, guard_nodes, guard_count, use_count, chunk_count;
+  int32_t word_count, fix_count, row_count, node_count, guard_nodes, guard_count, use_count;
 } plan_type;
 
 /* slots: of the plan's inputs, then of its outputs. input_nodes, output_nodes: for each extent of the inputs and of the
@@ -38,8 +34,6 @@ typedef struct {
 enum { FIX_SLOT, FIX_CONSTANT, FIX_ARENA, FIX_KERNEL };
 enum { USE_WORD, USE_ROW, USE_FIX, USE_ARENA };
 enum { SLOT_INPUT, SLOT_OUTPUT, SLOT_STATE, SLOT_NEXT };
-enum { OP_CONSTANT, OP_DIMENSION, OP_ADD, OP_MULTIPLY, OP_FLOOR_DIVIDE, OP_MINIMUM, OP_MAXIMUM, OP_NOT_NEGATIVE, OP_ZERO,
-       OP_NOT_ZERO };
 enum { MOST_DIMENSIONS = 8, MESSAGE = 512 };
 
 typedef struct frame {
@@ -114,61 +108,17 @@ static void give(const hloom_options *o, void *memory) {
 
 /* ---- sizes that depend on dimensions ---- */
 
-/* The values of nodes from `first` to `count`. Returns 0 where one has more than 64 bits. */
+/* The values of nodes from `first` to `count`; a quotient by 0 is 0. Returns 0 where one has more than 64 bits. */
 static int evaluate(const node_type *nodes, int32_t first, int32_t count, const int64_t *sizes, int64_t *values) {
-  int overflow = 0;
+  int fits = 1;
   for (int32_t k = first; k < count; k++) {
     const node_type n = nodes[k];
-    if (n.op <= OP_DIMENSION) {
-      values[k] = n.op == OP_CONSTANT ? n.a : sizes[n.a];
-      continue;
-    }
-    const int64_t a = values[n.a], b = values[n.b];
-    int64_t r = 0;
-    switch (n.op) {
-      case OP_ADD: overflow |= __builtin_add_overflow(a, b, &r); break;
-      case OP_MULTIPLY: overflow |= __builtin_mul_overflow(a, b, &r); break;
-      case OP_FLOOR_DIVIDE: r = b ? floor_quotient(a, b) : 0; break;
-      case OP_MINIMUM: r = a < b ? a : b; break;
-      case OP_MAXIMUM: r = a > b ? a : b; break;
-      case OP_NOT_NEGATIVE: r = a >= 0; break;
-      case OP_ZERO: r = a == 0; break;
-      case OP_NOT_ZERO: r = a != 0; break;
-    }
-    values[k] = r;
+    values[k] = n.op == NODE_CONSTANT ? n.a : n.op == NODE_DIMENSION ? sizes[n.a] : 0;
+    if (n.op == NODE_CONSTANT || n.op == NODE_DIMENSION) continue;
+    const int64_t row[] = {n.op, n.a, n.b, k};
+    fits &= hloom_evaluate((int64_t)(uintptr_t)row, 1, (int64_t)(uintptr_t)values) != DRIVER_OVERFLOW;
   }
-  return !overflow;
-}
-
-/* Items in a chunk, as `ByWork.grain` of the compiler has them. */
-static int64_t grain_of(const chunk_type *c, int64_t items, int64_t moved) {
-  const double total = (double)items * c->item;
-  int64_t grain = items;
-  if (total > 3.0 * CHUNK_WORK) {
-    double most = total / CHUNKS;
-    if (moved && total * CHUNK_NEAR / (double)moved < most) most = total * CHUNK_NEAR / (double)moved;
-    if (most < CHUNK_WORK) most = CHUNK_WORK;
-    if (most > CHUNK_LARGEST) most = CHUNK_LARGEST;
-    grain = (int64_t)(most / c->item);
-    if (grain < 1) grain = 1;
-    if (grain >= 64) grain = (grain + 63) / 64 * 64;
-  }
-  if (grain < c->least) grain = c->least;
-  if (grain > items) grain = items;
-  return (grain + c->multiple - 1) / c->multiple * c->multiple;
-}
-
-/* Puts into each kernel row what one thread takes, roughly, for what threads share of it and of what follows: sleeping
-   threads are woken by that. */
-static void look_ahead(int64_t (*rows)[8], int32_t count) {
-  int64_t total = 0;
-  for (int32_t k = count - 1; k >= 0; k--) {
-    int64_t *row = rows[k];
-    if (row[0] == DRIVER_JUMP && row[1] <= k) total = WAKING;
-    if (row[0] != DRIVER_KERNEL) continue;
-    if (row[3] > row[4] && total < WAKING) total = total + row[6] < WAKING ? total + row[6] : WAKING;
-    row[6] = total;
-  }
+  return fits;
 }
 
 /* ---- frames: the memory of one running call ---- */
@@ -225,16 +175,6 @@ static int frame_prepare(hloom_program *program, frame_type *f, const plan_type 
     if (use.kind == USE_FIX) f->fixes[use.index].number = value;
     if (use.kind == USE_ARENA) arena = (size_t)value;
   }
-  for (int32_t k = 0; k < p->chunk_count; k++) {
-    const chunk_type *c = &p->chunks[k];
-    int64_t *row = f->rows[c->row];
-    const int64_t items = row[3], moved = f->values[c->moved];
-    row[4] = c->item > 0 ? grain_of(c, items, moved) : row[4] < items ? row[4] : items;
-    const double time = (double)items * c->time / CHUNK_OPERATIONS, bytes = (double)moved / CHUNK_BYTES;
-    const double most = time > bytes ? time : bytes;
-    row[6] = most < 1 ? 1 : most < WAKING ? (int64_t)most : WAKING;
-  }
-  look_ahead(f->rows, p->row_count);
   if (arena > f->arena_bytes || !f->arena) {
     give(o, f->arena);
     f->arena_bytes = 0;
@@ -261,6 +201,10 @@ static int frame_prepare(hloom_program *program, frame_type *f, const plan_type 
 
 /* ---- calls ---- */
 
+static hloom_status too_large(const hloom_function *function) {
+  return fail(HLOOM_ERROR_EXTENT, "%s: a number of its arrays has more than 64 bits for these sizes", function->name);
+}
+
 static hloom_status check_sizes(const body_type *body, const hloom_function *function, const int64_t *sizes) {
   for (int32_t k = 0; k < DIMENSION_COUNT; k++) {
     if (!(body->uses_dimensions >> k & 1)) continue;
@@ -272,7 +216,7 @@ static hloom_status check_sizes(const body_type *body, const hloom_function *fun
                   DIMENSIONS[k].name, (long long)sizes[k], (long long)MULTIPLES[k]);
   }
   int64_t values[MOST_SHAPES];
-  if (body->fact_count) evaluate(body->shapes, 0, body->shape_count, sizes, values);
+  if (body->fact_count && !evaluate(body->shapes, 0, body->shape_count, sizes, values)) return too_large(function);
   for (int32_t k = 0; k < body->fact_count; k++)
     if (!values[body->facts[k]])
       return fail(HLOOM_ERROR_EXTENT, "%s: %s does not hold for these sizes", function->name, body->fact_texts[k]);
@@ -387,7 +331,7 @@ static hloom_status check_arrays(const hloom_function *function, const char *wha
   int64_t values[MOST_SHAPES];
   for (int pass = binds ? 0 : 1; pass < 2; pass++) {
     const int32_t *node = nodes;
-    if (pass) evaluate(shapes, 0, shape_count, sizes, values);
+    if (pass && !evaluate(shapes, 0, shape_count, sizes, values)) return too_large(function);
     for (int32_t k = 0; k < wanted_count; k++) {
       const hloom_value *w = &wanted[k];
       const hloom_tensor *t = &given[k];
@@ -403,7 +347,7 @@ static hloom_status check_arrays(const hloom_function *function, const char *wha
       for (int32_t axis = 0; axis < w->rank; axis++, node++) {
         const int64_t size = t->shape[axis];
         if (!pass) {
-          if (shapes[*node].op == OP_DIMENSION && sizes[shapes[*node].a] < 0) sizes[shapes[*node].a] = size;
+          if (shapes[*node].op == NODE_DIMENSION && sizes[shapes[*node].a] < 0) sizes[shapes[*node].a] = size;
         } else if (size != values[*node]) {
           const int named = w->shape[axis] < 0;
           return fail(HLOOM_ERROR_EXTENT, "%s: dimension %d of %s '%s' is %lld; it must be %lld%s%s%s", function->name,
@@ -472,7 +416,7 @@ static hloom_status output_shape(const hloom_program *program, int32_t number, c
                 function->name, (int)output);
   int64_t sizes[MOST_DIMENSIONS], values[MOST_SHAPES];
   if ((status = bind_inputs(number, inputs, input_count, sizes))) return status;
-  evaluate(body->shapes, 0, body->shape_count, sizes, values);
+  if (!evaluate(body->shapes, 0, body->shape_count, sizes, values)) return too_large(function);
   const int32_t *node = body->output_nodes;
   for (int32_t k = 0; k < output; k++) node += function->outputs[k].rank;
   for (int32_t axis = 0; axis < function->outputs[output].rank; axis++) shape[axis] = values[node[axis]];

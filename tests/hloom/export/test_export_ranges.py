@@ -9,9 +9,12 @@ from exported_programs import check_exported
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, ExportError, ShapeError, UndecidedSizeError
-from hloom.export import cover
-from hloom.export.nodes import Nodes, intervals
+from hloom.export import cover, emit
+from hloom.export.nodes import CONSTANT, DIMENSION, Nodes, intervals
+from hloom.export.tables import USE_ROW
 from hloom.ir.sizes.expressions import Comparison, Scope, greatest, least, size_at
+from hloom.ir.sizes.numbers import OPERATIONS
+from hloom.runtime.driver_source import KERNEL, STEP_WORDS
 
 rng = np.random.default_rng(0)
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
@@ -160,7 +163,7 @@ def test_intervals_hold_every_value():
     numbers = [nodes.number(size) for size in sizes]
     guards = [nodes.guard(Comparison(n, how, 4 * m)) for how in ("==", "!=", ">=", ">", "<=", "<")]
     for low, high in (((0, 1), (40, 9)), ((10, 3), (14, 3)), ((6, 5), (6, 5)), ((0, 9), (0, 9))):
-        lows, highs = intervals(nodes.rows, *[np.array(end, float)[:, None] for end in (low, high)])
+        lows, highs = intervals(nodes.table, *[np.array(end, float)[:, None] for end in (low, high)])
         for first in range(low[0], high[0] + 1, 2):
             for second in range(low[1], high[1] + 1):
                 at = {"n": first, "m": second}
@@ -186,3 +189,36 @@ def test_ranges_of_few_sizes(least, most, tmp_path):
         for size in range(least, most + 1):
             got = loaded["call"](np.ones(3, "f4"), np.ones((size, 3), "f4"))
             np.testing.assert_array_equal(got, np.full((size, 3), 2.0))
+
+
+@needs_compiler
+def test_chunks_of_open_sizes_are_those_of_fixed_ones(monkeypatch, tmp_path):
+    """What the exported driver computes when a call begins, against the rows of an export for that size."""
+    libraries, source = [], emit.source
+    monkeypatch.setattr(emit, "source", lambda library: libraries.append(library) or source(library))
+
+    def function(x):
+        return hnp.exp(x) * 2, hnp.sort(x)
+
+    def rows(size):
+        """The kernel rows of the plan for a size, as the driver fills them in."""
+        tables = libraries[-1].bodies[0].plans[-1]
+        values = []
+        for operation, first, second in tables.nodes.table:
+            one = {CONSTANT: first, DIMENSION: size}.get(operation)
+            values.append(OPERATIONS[operation](values[first], values[second]) if one is None else one)
+        made = [list(row) for row in tables.rows]
+        for kind, index, node in tables.uses:
+            if kind == USE_ROW:
+                made[index // STEP_WORDS][index % STEP_WORDS] = values[node]
+        return [row[3:6] for row in made if row[0] == KERNEL], [row[6] for row in made if row[0] == KERNEL]
+
+    dim = hl.Dim("n", 4096, 1 << 22)
+    hl.export(function, struct(dim), folder=tmp_path, name="open")
+    sizes = (4096, 100_000, 1 << 20, 4_000_001)
+    found = [rows(size) for size in sizes]
+    for size, (chunks, times) in zip(sizes, found, strict=True):
+        hl.export(function, struct(size), folder=tmp_path, name="fixed")
+        wanted, wanted_times = rows(size)
+        assert chunks == wanted
+        np.testing.assert_allclose(times, wanted_times, rtol=0.01, atol=2)
