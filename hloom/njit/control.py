@@ -1,4 +1,4 @@
-"""What the rewritten source of a NumPy program calls while it is traced."""
+"""The functions called by the rewritten source of a NumPy program during tracing."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from hloom.tracing.trace import current_trace
 __all__ = ["Runtime", "Trace"]
 
 UNROLLED = 64  # iterations of a loop that are traced one after the other
-FEW = 8  # iterations that always are, where the loop is no kernel
+FEW = 8  # iterations that are always unrolled, unless the loop is a kernel
 
 
 @record(frozen=True, eq=False)
 class Taken:
-    """What became of a loop. taken: whether it is traced whole; names: what it assigned. items: else, what Python goes
-    over."""
+    """The outcome of a loop. taken: whether it is traced whole; names: the values that it assigned. items: otherwise,
+    the items that Python iterates over."""
 
     taken: bool
     names: dict[str, Any]
@@ -332,7 +332,7 @@ def _joined(test: Any, yes: Any, no: Any) -> Any:
 
 
 class Leaves:
-    """The numbers and arrays within what a branch makes. tree: with None in their place; Python's own values stay."""
+    """The numbers and arrays in the results of a branch. tree: with None in their place; Python values stay."""
 
     def __init__(self, tree: Any, values: list[Any]):
         self.tree, self.values = tree, values
@@ -360,7 +360,7 @@ LEAF = object()
 
 
 def _common(first: Leaves | None, second: Leaves | None) -> list[np.dtype] | None:
-    """The dtypes in which what two branches make come together."""
+    """The common dtypes of the results of two branches."""
     if first is None or second is None or len(first.values) != len(second.values):
         return None
     return [
@@ -369,7 +369,7 @@ def _common(first: Leaves | None, second: Leaves | None) -> list[np.dtype] | Non
 
 
 class _Join:
-    """What the names hold after a branch. results: of the leaves. shared: Refs of arrays from before it."""
+    """The values of the names after a branch. results: of the leaves. shared: Refs of arrays from before it."""
 
     def __init__(self, first: Leaves, second: Leaves, results: list[Any], loop: Loop, shared: set[int]):
         self.pairs = iter(zip(first.values, second.values, results, strict=True))

@@ -184,7 +184,7 @@ def np_where(condition: Any, *choices: Any) -> Any:
 
 
 def kind(value: Any) -> Any:
-    """What `np.result_type` takes: numbers of Python take the dtype of others."""
+    """Arguments for `np.result_type`: Python numbers take the dtype of others."""
     value = as_value(value)
     if not isinstance(value, Value):
         return value

@@ -23,10 +23,10 @@ __all__ = ["kernel_of"]
 
 
 class _Arguments:
-    """What a loop reads of the program: arguments of its kernel, parts of them, and values of Python.
+    """The values that a loop reads from the program: arguments of its kernel, parts of them, and Python values.
 
-    shapes, given: of the arguments, by name, and their values. weak: names of numbers of Python. parts: names that are
-    views. arrays: by name. firsts: of numbers that the loop assigns, the names of their first values.
+    shapes, given: of the arguments, by name, and their values. weak: names of Python numbers. parts: names that are
+    views. arrays: by name. firsts: for numbers that the loop assigns, the names of their initial values.
     """
 
     def __init__(self, loop: Loop, bound: Mapping[str, Any], outside: Mapping[str, Any]):
@@ -79,9 +79,9 @@ class _Arguments:
 
 
 def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: Callable) -> dict[str, Any]:
-    """Runs a loop as one kernel. Returns what the names that it assigns then hold.
+    """Runs a loop as one kernel. Returns the final values of the names that it assigns.
 
-    names: what the user's names hold. watch: called with the name, the kernel, its checks and its fault.
+    names: the values of the user's names. watch: called with the name, the kernel, its checks and its fault.
     Raises the kernel's errors, at the user's line, where kernels do not support something.
     """
     bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
@@ -105,7 +105,7 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
 
 
 def _result(before: Any, value: Any, weak: bool) -> Value:
-    """What a name holds after a loop. weak: whether it is a number of Python."""
+    """The value of a name after a loop. weak: whether it is a Python number."""
     if isinstance(before, Array):
         return Array.of(value)
     return Number(value, {"i": int, "f": float, "b": bool, "c": complex}[value.dtype.kind] if weak else None)
@@ -163,7 +163,7 @@ def _assignments(target: ast.expr, value: ast.expr, whole: ast.Assign) -> list[a
 
 
 def _elements(items: ast.expr, index: ast.expr) -> tuple[ast.expr, ast.expr]:
-    """(how many elements, the one at an index) of what a loop goes over."""
+    """(the number of elements, the element at an index) of a loop's iterable."""
     name = items.func.id if isinstance(items, ast.Call) and isinstance(items.func, ast.Name) else ""
     args = items.args if isinstance(items, ast.Call) else []
     if name == "enumerate" and args:

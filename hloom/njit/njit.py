@@ -53,10 +53,10 @@ def njit(function: Callable | None = None):
 
 @record(frozen=True)
 class Spec:
-    """What of a call's arguments its program is compiled for.
+    """The key of a call's program.
 
-    tree, names: of the arguments. known: values of Python, by the number of their leaf. python: numbers of leaves that
-    are numbers of Python. same: leaves that are one array.
+    tree, names: of the arguments. known: Python values, by the index of their leaf. python: indices of leaves that are
+    Python numbers. same: leaves that are one array.
     """
 
     tree: Any
@@ -67,7 +67,7 @@ class Spec:
 
 
 class NumpyFunction:
-    """What `hl.njit` makes of a function."""
+    """A function compiled by `hl.njit`."""
 
     def __init__(self, function: Callable):
         functools.update_wrapper(self, function)

@@ -57,7 +57,7 @@ _REFUSED = {
 
 @record(frozen=True, eq=False)
 class Loop:
-    """A loop or a branch of a program: the statement as it is written, and what is read after it."""
+    """A loop or a branch of a program: the statement as written, and the names read after it."""
 
     node: ast.For | ast.While | ast.If
     file: str
@@ -184,8 +184,8 @@ def _within(node: ast.AST):
 def _without_returns_inside(body: list[ast.stmt], file: str, name: str) -> list[ast.stmt]:
     """Statements whose only returns are at the end of the function, or of a branch that is at the end.
 
-    `if c: return a` moves what follows into the other branch; a return in a loop leaves it with a truth value that says
-    so, and what was returned.
+    `if c: return a` moves what follows into the other branch; a return in a loop leaves it with a flag and the returned
+    value.
     """
     made: list[ast.stmt] = []
     for k, node in enumerate(body):

@@ -20,12 +20,12 @@ _PLAIN = (bool, int, float, complex, np.generic)
 
 
 class _Again(Exception):
-    """What the loop hands on is not yet what its body makes of it."""
+    """The types carried by the loop do not yet match those of its body."""
 
 
 class _Carry:
-    """What a loop hands from one iteration to the next: numbers, in dtypes that hold all their values, and arrays that
-    names are bound to anew. Arrays that are changed in place are Refs, which the program hands on by itself."""
+    """The carried values of a loop: numbers, in dtypes that hold all their values, and arrays that names are rebound
+    to. Arrays changed in place are Refs, which the program carries by itself."""
 
     def __init__(self, loop: Loop, names: Mapping[str, Any]):
         self.loop, self.before = loop, dict(names)
@@ -48,14 +48,14 @@ class _Carry:
         return (*numbers, *[self.before[name].traced for name in self.arrays])
 
     def given(self, carried: Sequence[Any]) -> list[Any]:
-        """What the names hold at the begin of an iteration."""
+        """The values of the names at the beginning of an iteration."""
         values = dict(self.before)
         for name, value in zip(self.names, carried, strict=True):
             values[name] = Number(value, self.numbers[name][1]) if name in self.numbers else Array.of(value)
         return [values.get(name, Unbound(name)) for name in self.wanted]
 
     def next(self, made: Mapping[str, Any]) -> tuple:
-        """What an iteration hands on. Raises _Again."""
+        """The carried values after an iteration. Raises _Again."""
         before = (dict(self.numbers), list(self.arrays))
         numbers = [self._number(name, made[name]) for name in list(self.numbers)]
         arrays = [self._array(name, made[name]) for name in before[1]]
@@ -84,7 +84,7 @@ class _Carry:
         return after.traced
 
     def _kept(self, name: str, after: Any) -> None:
-        """Sees whether a name that is not handed on still holds what it held."""
+        """Checks that a name that is not carried still has its value."""
         before = self.before.get(name)
         if isinstance(before, Array):
             if not (isinstance(after, Array) and before.is_same(after)):
@@ -112,7 +112,7 @@ class _Carry:
 
 
 def for_each(loop: Loop, items: Any, names: Mapping[str, Any], body: Callable) -> dict[str, Any]:
-    """`for` over a range or the rows of an array. Returns what names hold after it."""
+    """`for` over a range or the rows of an array. Returns the values of names after it."""
     if isinstance(items, (range, Range)):
         start, stop, step = [converted(b, np.dtype(np.int64)) for b in (items.start, items.stop, items.step)]
         count = hnp.maximum((stop - start + step - hnp.sign(step)) // step, 0)
@@ -133,7 +133,7 @@ def for_each(loop: Loop, items: Any, names: Mapping[str, Any], body: Callable) -
 
 
 def while_true(loop: Loop, names: Mapping[str, Any], test: Callable, body: Callable) -> dict[str, Any]:
-    """`while`. Returns what names hold after it."""
+    """`while`. Returns the values of names after it."""
     carry = _Carry(loop, names)
     while True:
         try:

@@ -1,8 +1,8 @@
-"""What the names of a NumPy program hold while it is traced: numbers, and arrays that can be changed.
+"""The values of names in a NumPy program during tracing: numbers and mutable arrays.
 
-An array of NumPy is memory that several names share. Here it is a `Ref`, whose value is traced, and a view is a Ref
-with the steps that lead from the whole array to the part. Dtypes are NumPy's: its own functions say which operands an
-operation converts to which dtype (`ufunc.resolve_dtypes`).
+A NumPy array is memory that several names share. Here it is a `Ref`, whose value is traced, and a view is a Ref
+with the steps that lead from the whole array to the part. Dtypes are NumPy's: NumPy's functions determine the dtypes
+that an operation converts its operands to (`ufunc.resolve_dtypes`).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Value:
 
 
 class Number(Value):
-    """A number of NumPy, or of Python: `python` is then its type, which takes the dtype of what it is combined with."""
+    """A number of NumPy, or of Python: `python` is then its type, which takes the dtype of the other operand."""
 
     __slots__ = ("_value", "python")
 
@@ -215,7 +215,7 @@ class Array(Value):
         """`self[...] = value`."""
         self[...] = value
 
-    # --- what NumPy views
+    # --- NumPy's views
 
     def reshape(self, *shape, order="C") -> Array:
         shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
@@ -278,7 +278,7 @@ class Range:
 
 
 class Unbound:
-    """What a name holds that not every way through the program assigns."""
+    """The value of a name that is unassigned on some paths."""
 
     __slots__ = ("name",)
 
@@ -389,13 +389,13 @@ def dtype_of(value: Any) -> np.dtype:
 
 
 def kind_of(value: Any) -> Any:
-    """What `resolve_dtypes` takes for an operand: a dtype, or the type of a number of Python (bool has a dtype)."""
+    """The argument of `resolve_dtypes` for an operand: a dtype, or the type of a Python number (bool has a dtype)."""
     python = value.python if isinstance(value, Number) else type(value) if type(value) in _PYTHON else None
     return python if python not in (None, bool) else dtype_of(value)
 
 
 def traced(value: Any) -> Any:
-    """What hloom's functions take."""
+    """The argument for hloom's functions."""
     return value.traced if isinstance(value, Value) else value
 
 

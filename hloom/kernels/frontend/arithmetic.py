@@ -240,7 +240,7 @@ class Arithmetic(Names):
         if dtype.kind not in "iuf":
             self.refuse(DTypeError, f"{op} in a kernel", f"numbers of {HLO_NAME[dtype]}", "convert them with astype")
         span = ranges.of_operation(op, left.span, right.span) if dtype == S64 else UNKNOWN
-        if dtype == S64 and right.span[0] is not None and right.span[0] > 0:  # what kernels compute for indices
+        if dtype == S64 and right.span[0] is not None and right.span[0] > 0:  # the index arithmetic of kernels
             return Number(Binary("s64", op, left.expr, right.expr), S64, weak, span)
         a, b = [Number(self._held(v.expr), dtype, weak) for v in (left, right)]
         if dtype.kind == "u":

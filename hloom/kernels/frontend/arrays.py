@@ -94,7 +94,7 @@ class Arrays(Memory):
         return Number(self._held(value.expr), value.dtype, value.weak, value.span, value.known)
 
     def _dtype_of(self, function: Callable[..., Number], parts: Sequence[Lazy]) -> tuple[np.dtype, bool]:
-        """The dtype of what a function makes of numbers: of a call whose statements are not kept."""
+        """The dtype of a function's result for numbers, from a call whose statements are discarded."""
         block, self.block = self.block, []
         names = set(self.taken)
         samples = [Number(Var(register(p.dtype), "sample"), p.dtype, p.weak) for p in parts]

@@ -33,7 +33,7 @@ _F64 = DTYPES["f64"]
 
 
 class Expressions(Arrays):
-    """names: what the function's names hold. outside: the names around the function."""
+    """names: the values of the function's names. outside: the names around the function."""
 
     rules: ClassVar[Mapping[str, Callable]]  # functions of NumPy that are more than one op
     implied: dict[Var, Logic]  # truth values of tests that took several statements
@@ -80,7 +80,7 @@ class Expressions(Arrays):
         return made
 
     def static(self, value: Value) -> Any:
-        """The Python value of what is known while compiling; numbers of sizes stay numbers."""
+        """The Python value of a compile-time constant; numbers of sizes stay numbers."""
         if isinstance(value, Static):
             return value.value
         if isinstance(value, Number) and value.known is not None:
@@ -269,7 +269,7 @@ class Expressions(Arrays):
         return self.combined(_COMPARED[type(op)], left, right, text)
 
     def _plain(self, value: Value, text: str) -> Any:
-        """The Python value of what is known while compiling, for a comparison; other objects as they are."""
+        """The Python value of a compile-time constant, for a comparison; other objects as they are."""
         found = self.static(value)
         if not isinstance(found, tuple):
             return found
@@ -278,7 +278,7 @@ class Expressions(Arrays):
             self.unsupported(f"the comparison {text:.60}", "compare numbers, one by one")
         return tuple(parts)
 
-    # --- what is evaluated only where it is needed
+    # --- expressions evaluated only when needed
 
     def aside(self, node: ast.expr) -> tuple[Number, list]:
         """(the truth of an expression, the statements that compute it)."""

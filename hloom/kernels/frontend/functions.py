@@ -1,6 +1,6 @@
-"""Functions and methods that a user's kernel may call: which op of the table, or which loop, each is.
+"""Functions and methods that a user's kernel may call: the op of the table, or the loop, for each.
 
-Functions are recognized by what they are, not by the name that the user's file gives them: `np.exp`, `hnp.exp`,
+Functions are recognized by identity, not by their name in the user's file: `np.exp`, `hnp.exp`,
 `math.exp` and a name imported from any of these modules.
 """
 
@@ -30,7 +30,7 @@ __all__ = [
     "of_numba",
 ]
 
-# NumPy's names of what is one op of numbers in a common dtype: {"exp": "exponential"}.
+# NumPy's names of single ops of numbers in a common dtype: {"exp": "exponential"}.
 OPERATIONS: dict[str, str] = {
     name: entry.name
     for entry in OPS.values()
@@ -101,7 +101,7 @@ def is_prange(function: Any) -> bool:
 
 
 def inlined(function: Any) -> bool:
-    """Whether a function is the user's own, whose statements are compiled in the place of its call."""
+    """Whether a function is the user's own, whose statements are inlined at its call."""
     return isinstance(function, FunctionType) and known_name(function) is None
 
 

@@ -41,8 +41,8 @@ _INNER = 32  # iterations from which on the last index of a parallel loop is a l
 @record(frozen=True)
 class Lowered:
     """body: the loops; where there are checks, the last result is `fault`. result: what the function returns, as a tree
-    of numbers of results. checks: what a fault means. proved: indices that need none. changed: the numbers of results
-    that are the last values of arguments. weak: numbers of results that are numbers of Python."""
+    of numbers of results. checks: the meaning of each fault. proved: indices that need none. changed: the indices of
+    results that are the last values of arguments. weak: indices of results that are Python numbers."""
 
     body: Body
     fault: Var
@@ -73,9 +73,8 @@ def lowered(
 
     arguments: a Shape for each array, else a Python value. weak: names of Python numbers. prange: whether
     `numba.prange` divides a loop among the cores. parts: names of parts of arguments. written: arguments that the
-    kernel may write, in place of a copy that it makes; those that are found to be are added. None: it may write none.
-    lowering: the language that it is written in.
-    Raises the errors of the kernel's mistakes, at their lines.
+    kernel may write instead of copying them; arguments found to be written are added. None: it may write none.
+    lowering: the language of the kernel. Raises the errors of the kernel's mistakes, at their lines.
     """
     lowering = lowering or Lowering
     declared: dict[str, tuple[np.dtype, bool]] = {}
@@ -291,7 +290,7 @@ class Lowering(Statements):
         return view
 
     def _fill(self, view: View, value: Number) -> None:
-        """A phase that gives all elements one value."""
+        """A phase that sets all elements to one value."""
         with self._phase(self.product(view.dims)) as item:
             flat = self._flat(view)
             self.store(flat, [item], value)
@@ -331,7 +330,7 @@ class Lowering(Statements):
 
     @contextmanager
     def _phase(self, items: Number):
-        """A parallel loop over `items` iterations; gives the index of one."""
+        """A parallel loop over `items` iterations; yields the index of one."""
         self._flush()
         var = Var("s64", self.fresh("i"))
         high = None if items.known is None else items.known - 1

@@ -31,7 +31,7 @@ class WritesArgument(ArgumentError):
 
 @record(frozen=True)
 class Check:
-    """An index that is checked when the kernel runs. what: the user's array and dimension. size: None: not known."""
+    """An index checked at run time. what: the user's array and dimension. size: None: not known."""
 
     what: str
     size: int | None
@@ -50,7 +50,7 @@ class Memory(Arithmetic):
         self.loops = Loops()
         self.conditions = 0  # branches and loops of unknown length around the current statement
         self.proved = 0
-        self.limits: dict[Var, Expr] = {}  # of variables of loops: what they are less than
+        self.limits: dict[Var, Expr] = {}  # exclusive upper bounds of loop variables
         self.trips: dict[Var, int] = {}  # of loops: the greatest number of their iterations, by variable
         self.loop_spans: dict[Var, ranges.Range] = {}
 

@@ -1,4 +1,4 @@
-"""Names of a user's kernel: what they hold from an assignment on, and what is known of the numbers."""
+"""Names of a user's kernel: their values after an assignment, and the known facts about the numbers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Widen(Exception):
 class Names(Expressions):
     """Assignments to names.
 
-    declared: dtypes of variables that are assigned several times. cells: these variables. carried: names that loops or
-    branches give another value. stack: the calls of the user's functions that are compiled.
+    declared: dtypes of variables that are assigned several times. cells: these variables. carried: names reassigned in
+    loops or branches. stack: the calls of the user's functions being compiled.
     """
 
     declared: dict[str, tuple[np.dtype, bool]]
@@ -43,10 +43,10 @@ class Names(Expressions):
 
     # --- names
 
-    bound_in: dict[str, list[Stmt]]  # the block in which a name got what it holds
+    bound_in: dict[str, list[Stmt]]  # the block in which a name was assigned
 
     def key(self, name: str) -> str:
-        """A name of the function that is compiled, as other functions in its place have it not."""
+        """A name of the function being compiled, distinct from the names of inlined functions."""
         return ".".join((*self.stack, name))
 
     def bind(self, name: str, value: Value) -> None:
@@ -73,7 +73,7 @@ class Names(Expressions):
         self.names[name] = value
 
     def fixed(self, value: Value, hint: str = "held") -> Value:
-        """A value that no later assignment changes: of numbers and places a copy, of an expression an array."""
+        """A value unaffected by later assignments: a copy of numbers and elements, an array for an expression."""
         match value:
             case Number():
                 return self._fixed_number(value, hint)
@@ -140,7 +140,7 @@ class Names(Expressions):
             Number(value.expr, dtype, weak), Number(value.expr, value.dtype, value.weak)
         )
         if value.weak and not still_weak and joined.kind in "iu" and not self.holds(joined, value):
-            joined = S64  # a Python integer that need not fit into the dtype of what is assigned elsewhere
+            joined = S64  # a Python integer that need not fit into the dtype of other assignments
         if (joined, still_weak) != (dtype, weak):
             raise Widen(key, joined, still_weak)
         self.declared[key] = (dtype, weak)
@@ -157,11 +157,11 @@ class Names(Expressions):
     def require_own(self, var: Var, name: str) -> None:
         """Refuses an assignment to a variable from outside of the parallel loop."""
 
-    # --- what is known of numbers
+    # --- known facts about numbers
 
     @contextmanager
     def refined(self, test: Number | None, negated: bool = False) -> Iterator[None]:
-        """Within it, a test is true, or false; what is known of numbers is then what it was."""
+        """Within it, a test is true, or false; afterwards the facts about numbers are restored."""
         before = dict(self.spans)
         self.learn(test, negated)
         self.conditions += 1
@@ -201,7 +201,7 @@ class Names(Expressions):
                     yield var, ranges.of_operation("-" if sign == "+" else "+", span, (offset, offset))
 
     def span_of(self, value: Expr) -> Range:
-        """What is known of a number of s64."""
+        """The known facts about a number of s64."""
         match value:
             case Const(value=bool()):
                 return UNKNOWN

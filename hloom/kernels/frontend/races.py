@@ -1,7 +1,7 @@
 """Races of parallel loops that can be proved: accesses as sums of loop variables.
 
-The iterations of a parallel loop run in any order. They race where two write one element, or one reads what another
-writes. Offsets that depend on data, and accesses under conditions, prove nothing.
+The iterations of a parallel loop run in any order. They race if two write the same element, or if one reads an element
+that another writes. Offsets that depend on data, and accesses under conditions, prove nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Access:
 class Loops:
     """The variables of loops.
 
-    parallel: with their number of values. serial: of loops in an iteration; ragged: of those whose bounds depend on the
-    parallel ones. definitions: what other variables are. known: those whose values are known while compiling.
+    parallel: with their trip counts. serial: of loops in an iteration; ragged: of those whose bounds depend on the
+    parallel ones. definitions: of other variables. known: those that are compile-time constants.
     """
 
     parallel: dict[Var, int | None] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Loops:
     ragged: set[Var] = field(default_factory=set)
 
     def meaning(self, var: Var) -> Affine | Expr | None:
-        """What a variable is in a sum of the variables of loops."""
+        """A variable as a sum of loop variables."""
         if var in self.known:
             return Affine(self.known[var])
         if var in self.definitions:

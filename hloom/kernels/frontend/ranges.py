@@ -1,4 +1,4 @@
-"""Ranges of integers: of sums, products, quotients, and behind comparisons."""
+"""Ranges of integers: of sums, products, quotients, and after comparisons."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def of_operation(op: str, left: Range, right: Range) -> Range:
 
 
 def union(left: Range, right: Range) -> Range:
-    """The range of what is one or the other."""
+    """The union of two ranges."""
     return (_both(min, left[0], right[0]), _both(max, left[1], right[1]))
 
 
 def meet(left: Range, right: Range) -> Range:
-    """The range of what is both."""
+    """The intersection of two ranges."""
     return (_either(max, left[0], right[0]), _either(min, left[1], right[1]))
 
 
@@ -96,7 +96,7 @@ def _divide(left: Range, right: Range) -> Range:
 
 
 def _is_empty(value: Range) -> bool:
-    """Whether there is no such value: of what never runs."""
+    """Whether the range is empty, as in unreachable code."""
     return value[0] is not None and value[1] is not None and value[1] < value[0]
 
 

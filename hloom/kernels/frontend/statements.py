@@ -56,7 +56,7 @@ class Statements(Names):
                 method(statement)
 
     def apart(self, statements: Iterable[ast.stmt], test: Number | None = None, negated: bool = False) -> list[Stmt]:
-        """The statements as a block of their own."""
+        """The statements as a separate block."""
         outer, self.block = self.block, []
         self.depth += 1
         self.conditions += 1
@@ -205,7 +205,7 @@ class Statements(Names):
         self.store(local, (), self.binary(op, old, value))
 
     def combining(self, array: View, op: str) -> View:
-        """The memory in which what iterations write is combined."""
+        """The memory in which the values written by iterations are combined."""
         return array
 
     def do_if(self, node: ast.If) -> None:
@@ -275,7 +275,7 @@ class Statements(Names):
         return {var: name for var, name in found.items() if var is not None}
 
     def _enter(self, node: ast.For | ast.While) -> dict[Var, Range]:
-        """What is known before a loop. Of variables that it assigns, what holds in all iterations is kept."""
+        """The facts known before a loop. For variables that it assigns, those that hold in all iterations are kept."""
         before = dict(self.spans)
         for var, name in self._cells_of(node).items():
             low, high = self.spans.pop(var, UNKNOWN)
@@ -284,7 +284,7 @@ class Statements(Names):
         return before
 
     def _leave(self, node: ast.For | ast.While, before: dict[Var, Range]) -> None:
-        """What is known after a loop: what was before, or is after its last iteration."""
+        """The facts known after a loop: those before it, joined with those after its last iteration."""
         after, self.spans = self.spans, dict(before)
         for var, name in self._cells_of(node).items():
             low, high = self.spans.pop(var, UNKNOWN)
@@ -295,7 +295,7 @@ class Statements(Names):
             self.spans[var] = kept
 
     def _after_loop(self, names: dict[str, Value]) -> None:
-        """A loop may not have run: what it assigned first is not known to be assigned."""
+        """A loop may not have run: names first assigned in it may be unassigned."""
         self.unset |= set(self.names) - set(names)
         self.names = {name: self.names[name] if isinstance(self.names.get(name), Number) and isinstance(value, Number)
                       and name in self.carried else value for name, value in names.items()}  # fmt: skip
@@ -404,7 +404,7 @@ class Statements(Names):
     # --- functions
 
     def inlined(self, function, given: list[Value], named: dict[str, Value], text: str) -> Value:
-        """The user's function in the place of its call: statements, and one return at the end."""
+        """Inlines the user's function at its call: statements, and one return at the end."""
         if len(self.stack) > _DEEPEST:
             self.unsupported(f"a recursive function: {text:.60}", "write it as a loop")
         definition, file, above = definition_of(function)

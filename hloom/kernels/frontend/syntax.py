@@ -29,7 +29,7 @@ def definition_of(function) -> tuple[ast.FunctionDef, str, int]:
 
 
 def outside_names(function) -> Mapping[str, Any]:
-    """The names around a function: of its module, and what it closes over."""
+    """The names around a function: those of its module, and its closure."""
     closed = inspect.getclosurevars(function).nonlocals
     return {**function.__globals__, **closed}
 

@@ -1,4 +1,5 @@
-"""What names of a user's kernel hold while it is compiled: Python values, numbers, arrays in memory, array expressions.
+"""The values of names in a user's kernel during compilation: Python values, numbers, arrays in memory, array
+expressions.
 
 Sizes and indices are numbers of s64 whose range is known as far as possible.
 """
@@ -33,7 +34,7 @@ class Number:
     """A number of one element.
 
     expr: in its register. dtype: f16 and bf16 are computed in float32. weak: of a Python number, which takes the dtype
-    of what it is combined with. span: of an integer. known: the Python number, where it is known while compiling.
+    of the other operand. span: of an integer. known: the Python number, if it is a compile-time constant.
     """
 
     expr: Expr
@@ -49,9 +50,9 @@ class Number:
 
 @record(frozen=True, eq=False)
 class View:
-    """Elements of memory: what an argument, an array that the kernel makes, or a slice of either is.
+    """Elements of memory: an argument, an array created by the kernel, or a slice of either.
 
-    pointer: what it lies in. name: the user's. start: the offset of the first element. writable: not an argument's.
+    pointer: of its memory. name: the user's. start: the offset of the first element. writable: not an argument's.
     local: of one iteration of a parallel loop.
     """
 
@@ -67,9 +68,9 @@ class View:
 
 @record(frozen=True, eq=False)
 class Lazy:
-    """An array whose elements are computed where they are needed.
+    """An array whose elements are computed on demand.
 
-    element: of indices. reads: what it is made of. cheap: an element costs no more than a load.
+    element: of indices. reads: its operands. cheap: an element costs no more than a load.
     """
 
     dims: tuple[Number, ...]
