@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, Kernel, Scratch, Stmt, Store, Together, Var
 
-__all__ = ["settle", "varying", "varying_variables"]
+__all__ = ["names_in", "settle", "varying", "varying_variables"]
 
 
 def varying(
@@ -19,19 +19,38 @@ def varying(
     return frozenset(_Walk(definition, decided).found)
 
 
+def names_in(node: ast.AST) -> list[ast.Name]:
+    """The names in a tree: those of `ast.walk`, in less time."""
+    found: list[ast.Name] = []
+    nodes = [node]
+    for one in nodes:
+        for field in one._fields:
+            part = getattr(one, field)
+            if isinstance(part, ast.Name):
+                found.append(part)
+            elif isinstance(part, list):
+                for inner in part:
+                    if isinstance(inner, ast.Name):
+                        found.append(inner)
+                    elif isinstance(inner, ast.AST) and inner._fields:
+                        nodes.append(inner)
+            elif isinstance(part, ast.AST) and part._fields:  # operators have none
+                nodes.append(part)
+    return [node, *found] if isinstance(node, ast.Name) else found
+
+
 class _Walk:
     def __init__(self, definition: ast.FunctionDef, decided: Callable[[ast.expr], bool | None]):
         self.found: set[str] = set()
         self.decided = decided
         self.scopes: list[set[str]] = [{argument.arg for argument in definition.args.args}]
-        names = (child for child in ast.walk(definition) if isinstance(child, ast.Name))
-        self.assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        self.assigned = {name.id for name in names_in(definition) if isinstance(name.ctx, ast.Store)}
         self.visit(definition.body)
 
     def reads(self, node: ast.AST) -> None:
-        for child in ast.walk(node):
-            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
-                if child.id in self.assigned and not any(child.id in scope for scope in self.scopes):
+        for child in names_in(node):
+            if child.id in self.assigned and isinstance(child.ctx, ast.Load):
+                if not any(child.id in scope for scope in self.scopes):
                     self.found.add(child.id)
 
     def writes(self, target: ast.expr) -> None:

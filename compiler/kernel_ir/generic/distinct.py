@@ -109,5 +109,19 @@ def _uses(statements: list[Stmt], path: _Path) -> Iterator[tuple[Var, _Path, int
             yield from _uses(block, (*path, index, number))
 
 
-def _variables(e: Expr) -> Iterator[Var]:
-    return (one for one in e.walk() if isinstance(one, Var))
+def _variables(e: Expr) -> list[Var]:
+    """The variables in an expression, in the order in which they are written."""
+    found: list[Var] = []
+    waiting = [e]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Var):
+            found.append(one)
+        else:
+            for name in reversed(one.PARTS):
+                part = getattr(one, name)
+                if isinstance(part, tuple):
+                    waiting += reversed(part)
+                else:
+                    waiting.append(part)
+    return found

@@ -38,7 +38,7 @@ from hloom.compiler.kernel_ir.nodes import (
 )
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError, Reader, Widen
 from hloom.compiler.kernel_ir.rewrite import assigned, with_variables
-from hloom.compiler.kernel_ir.scopes import settle, varying
+from hloom.compiler.kernel_ir.scopes import names_in, settle, varying
 from hloom.compiler.kernel_ir.types import PART, REGISTER, is_integer, is_pointer
 from hloom.ir.records import replace
 
@@ -129,7 +129,7 @@ class _Source:
             statements = definition.body
         self.statements = statements
         self.formula = all(isinstance(node, ast.Expr) for node in statements)  # a docstring at most
-        names = [node for node in ast.walk(definition) if isinstance(node, ast.Name)]
+        names = names_in(definition)
         self.uses = Counter([node.id for node in names])
         self.own = frozenset([node.id for node in names if isinstance(node.ctx, ast.Store)])
         self._varying: dict[Any, frozenset[str]] = {}

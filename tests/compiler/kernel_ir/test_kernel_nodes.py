@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloom.compiler.kernel_ir import builder
+from hloom.compiler.kernel_ir import builder, scopes
 from hloom.compiler.kernel_ir.builder import ONE, ZERO, constant, load
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
@@ -290,3 +292,10 @@ def k(x, lo, hi):
             x[i] = near[0]
 """
     assert printed(Kernel("k", (table, lo, hi), root.statements())) == text
+
+
+def test_names_are_those_of_a_walk():
+    for tree in (ast.parse(Path(scopes.__file__).read_text()), ast.parse("x", mode="eval").body, ast.parse("")):
+        walked = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        found = scopes.names_in(tree)
+        assert len(found) == len(walked) and {*found} == {*walked}
