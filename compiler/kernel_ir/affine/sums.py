@@ -17,7 +17,10 @@ __all__ = ["Affine", "linear", "multiple"]
 
 
 class Affine:
-    """constant + the sum of factor * variable. terms: factors by variable, without zeros. Immutable and hashable."""
+    """constant + the sum of factor * variable. terms: factors by variable, without zeros. Immutable and hashable.
+
+    The constant of an index of a loop nest may be a size that its dimensions decide.
+    """
 
     __slots__ = ("_hash", "constant", "terms")
 
@@ -44,7 +47,7 @@ class Affine:
         return None if self.terms else self.constant
 
     def __add__(self, other: Affine | int) -> Affine:
-        if isinstance(other, int):
+        if not isinstance(other, Affine):
             return Affine(self.constant + other, self.terms)
         terms = dict(self.terms)
         for variable, factor in other.terms.items():
