@@ -49,6 +49,13 @@ def test_stopped_gradient():
     np.testing.assert_array_equal(evaluate(made, [x, np.ones(2)])[1], x)
 
 
+def test_the_absolute_value_of_a_complex_zero_has_the_derivative_0():
+    x = np.array([0, 3 - 4j, -1j])
+    computation = build(lambda x: x.op("abs"), [x])
+    np.testing.assert_allclose(evaluate(jvp(computation, [True]), [x, np.full(3, 1 + 2j)])[1], [0, -1, -2])
+    np.testing.assert_allclose(np.abs(evaluate(gradient(computation, [0]), [x, np.ones(3)])[1]), [0, 1, 1])
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_convert_between_floats(dtype):
     """Tangents take the dtype of the values beside them, and cotangents come back in the operand's."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.linalg.lapack
 
 import hloom as hl
+from hloom.errors import HloomError
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -112,3 +114,27 @@ def test_options_that_ops_do_not_have_are_named():
     """
     with pytest.raises(hl.errors.ParseError, match="line 3, column 7"):
         hl.from_stablehlo(text)(np.eye(3, dtype=np.float32))
+
+
+HESSENBERG = """
+func.func @main(%a: tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<2xf32>) {
+  %0:3 = stablehlo.custom_call @lapack_sgehrd_ffi(%a) {mhlo.backend_config = {OPTIONS}} :
+    (tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<2xf32>, tensor<i32>)
+  return %0#0, %0#1 : tensor<3x3xf32>, tensor<2xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("options", ["", "low = 1 : i32", "high = 3 : i32", "low = 1 : i32, high = 3 : i32"])
+def test_whole_matrices_are_reduced_to_hessenberg_form(options):
+    """Rows 1 to n where LAPACK's gehrd is not told which."""
+    a = RNG.normal(size=(3, 3)).astype(np.float32)
+    found = hl.from_stablehlo(HESSENBERG.replace("OPTIONS", options))(a)
+    for x, y in zip(found, scipy.linalg.lapack.sgehrd(a)[:2], strict=True):
+        np.testing.assert_allclose(np.asarray(x), y, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", ["low = 2 : i32", "high = 2 : i32", "low = 0 : i32, high = 3 : i32"])
+def test_parts_of_matrices_are_not_reduced(options):
+    with pytest.raises(HloomError, match="hloom reduces whole matrices"):
+        hl.from_stablehlo(HESSENBERG.replace("OPTIONS", options))(np.eye(3, dtype=np.float32))

@@ -548,6 +548,16 @@ def test_functions_of_the_table_match_mathematics():
     )
 
 
+def test_the_derivative_of_igamma_where_there_is_none():
+    """NaN, or 0 at the edges of its domain; nothing is computed there that could be divided by 0."""
+    a = np.array([-1, 0, np.nan, np.inf, 2, 2, 2, 2.5])
+    x = np.array([1, 1, 1, 1, -1, 0, np.inf, 2])
+    with np.errstate(all="raise"):
+        found = compute("igamma-grad-a", a, x)
+    np.testing.assert_array_equal(found[:-1], [np.nan] * 5 + [0, 0])
+    np.testing.assert_allclose(found[-1], compute("igamma-grad-a", a[-1:], x[-1:])[0])
+
+
 def test_references_do_not_change_their_operands():
     for name, dtype in ELEMENTWISE:
         if dtype not in ("f32", "s32", "pred", "c64"):

@@ -159,6 +159,20 @@ def test_recognized_comparators():
     assert sort_keys(builder.finish(wrong.instruction)) is None
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_comparators_of_the_total_order(dtype, descending):
+    """-NaN, -inf, ..., -0.0, 0.0, ..., inf, NaN: nothing is equal that has other bits."""
+    ordered = np.array([-np.nan, -np.inf, -1, -0.0, 0.0, 1, np.inf, np.nan], dtype)
+    builder = Builder("less")
+    a, b = (builder.parameter(Shape(dtype)) for _ in range(2))
+    less = builder.finish(builder.emit("compare", a, b, direction="GT" if descending else "LT", type="TOTALORDER"))
+    (key,) = sort_keys(less)
+    assert key.total and key.descending == descending
+    (found,) = sort([np.random.default_rng(1).permutation(ordered)], 0, less)
+    assert found.tobytes() == (ordered[::-1] if descending else ordered).tobytes()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8, ml_dtypes.bfloat16, np.float64])
 def test_topk(dtype):
     rng = np.random.default_rng(4)

@@ -57,3 +57,12 @@ def test_a_region_that_uses_what_another_was_given_is_an_error():
     with pytest.raises(UnsupportedError, match="uses a value from outside of it") as error:
         parse_module(text)
     assert "SPMDShardToFullShape" in str(error.value)
+
+
+def test_what_a_region_computes_of_constants_is_found_once():
+    """64 doublings of a constant, each of which has its operand twice."""
+    lines = "\n".join(f"  d{k + 1} = f32[2] add(d{k}, d{k})" for k in range(64))
+    text = TEXT.replace("OP", "multiply(part, d64)").replace("twos =", "d0 =").replace("  made =", f"{lines}\n  made =")
+    assert sum(i.opcode == "add" for i in parse_module(text).instructions()) == 128  # inside, and outside as it was
+    alone = text.replace("multiply(part, d64)", "negate(d64)")  # of no argument
+    assert sum(i.opcode == "add" for i in parse_module(alone).instructions()) == 64

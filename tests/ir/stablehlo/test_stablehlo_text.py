@@ -136,6 +136,9 @@ def test_pretty_and_generic_spelling_mean_the_same(pretty, generic):
     texts = [function(f"{t}\nreturn %0 : {result}", X, result) for t in (pretty, generic)]
     a, b = (evaluate(t, x) for t in texts)
     np.testing.assert_array_equal(a, b)
+    # What is printed means the same, in whichever spelling its attributes allow.
+    for text in texts:
+        np.testing.assert_array_equal(evaluate(print_program(parse_program(text)), x), a)
     # The generic print is read as the pretty one is.
     program = parse_program(texts[0])
     np.testing.assert_array_equal(evaluate(print_program(program, generic=True), x), a)
