@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hloom.ir.records import record
 
 __all__ = [
-    "Formula", "Function", "Int", "KernelFunction", "Pointer", "R", "T", "Type", "abs_squared", "cabs1", "conj", "f64",
-    "fma", "inf", "is_finite", "kernel_function", "maximum", "nan", "pair", "quotient", "s32", "s64", "scratch", "sqrt",
-    "summed",
+    "Block", "Formula", "Function", "Int", "KernelFunction", "Pointer", "R", "T", "Type", "abs_squared", "address",
+    "cabs1", "conj", "f64", "fma", "inf", "is_finite", "kernel_function", "maximum", "nan", "pair", "prefetch",
+    "quotient", "s32", "s64", "scratch", "sqrt", "summed",
 ]  # fmt: skip
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
@@ -45,6 +45,7 @@ class Function:
 
 
 KernelFunction = Callable[..., Any]
+Block = Callable[..., None]  # a parameter that is a function without a result, whose name is given
 Formula = Callable[..., Any]  # a parameter that makes an expression of expressions: what it computes is given too
 KERNEL_FUNCTIONS: set[KernelFunction] = set()
 
@@ -134,6 +135,12 @@ if TYPE_CHECKING:
     def quotient(x: s64, y: s64) -> s64:
         """Of integers that are not negative."""
 
+    def address(p: Pointer[Any]) -> s64:
+        """In bytes."""
+
+    def prefetch(at: s64) -> None:
+        """Asks for the cache line at an address."""
+
     def conj(x: T) -> T: ...
     def pair(real: R, imag: R) -> T:
         """A complex number of its parts."""
@@ -152,5 +159,6 @@ else:
     scratch = Function("scratch")
     sqrt, fma, maximum, summed = Function("sqrt"), Function("fma"), Function("max"), Function("sum")
     conj, cabs1, abs_squared = Function("conj"), Function("cabs1", "part"), Function("abs_squared", "part")
-    quotient = Function("quotient", generic=False)
+    quotient, address = Function("quotient", generic=False), Function("address", generic=False)
+    prefetch = Function("prefetch", generic=False)
     is_finite, pair = Function("is_finite", "pred"), Function("complex", "whole")

@@ -495,7 +495,7 @@ class _Specializer(Reader):
             made: Expr = self.made(formula, *[self.value(argument) for argument in node.args])
             return made
         name, arguments = self.called(node)
-        self.lowers |= function is abs or isinstance(function, Function)
+        self.lowers |= function is abs or (isinstance(function, Function) and function.generic)
         if isinstance(function, Function) and function.generic:
             kind = self.common(arguments)
             results = {"": kind, "part": PART.get(kind, kind), "whole": _WHOLE.get(kind, kind)}

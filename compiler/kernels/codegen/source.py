@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +35,11 @@ class KernelSource:
     text: str
     params: tuple[str, ...]
     parts: tuple[tuple[str, KernelSource], ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What the kernel's code depends on besides its name and parameters."""
+        return self.text
 
     @property
     def checks(self) -> Checks | None:
@@ -75,6 +81,39 @@ class KernelSource:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("nodes", "_made")}
+
+
+class LaterSource(KernelSource):
+    """A kernel that is made when its text or its nodes are asked for. Two of one identity are the same.
+
+    make: makes it. identity: what decides that, besides the sources of the compiler.
+    """
+
+    identity: str = ""
+
+    def __init__(self, name: str, params: tuple[str, ...], identity: str, make: Callable[[], Kernel]):
+        self.__dict__.update(name=name, params=params, parts=(), identity=identity, make=make)
+
+    @cached_property
+    def text(self) -> str:
+        return printer.printed(self.unsettled)
+
+    @property
+    def unsettled(self) -> Kernel:
+        if "_made" not in self.__dict__:
+            self.__dict__["_made"] = self.__dict__["make"]()
+        made: Kernel = self.__dict__["_made"]
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, LaterSource) and (self.name, self.identity) == (other.name, other.identity)
+        return same if isinstance(other, LaterSource) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.identity))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KernelSource, (self.name, self.text, self.params)
 
 
 @record(frozen=True)

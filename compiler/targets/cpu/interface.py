@@ -75,6 +75,7 @@ class KernelCompileError(Exception):
 # What decides the code of a kernel source, from the folder of the compiler. A test holds the list complete.
 CODE_SOURCES = (
     "kernels/codegen/source.py",
+    "kernels/contractions/functions.py",
     "kernels/contractions/tile_shapes.py",
     "kernels/math/**/*.py",
     "targets/cpu/backend.py",
@@ -87,6 +88,7 @@ CODE_SOURCES = (
     "targets/cpu/fft/butterflies.py",
     "targets/cpu/fft/names.py",
     "kernel_ir/*.py",
+    "kernel_ir/generic/*.py",
     "kernel_ir/bounds/accesses.py",
     "kernel_ir/bounds/checks.py",
     "kernel_ir/bounds/chosen.py",
@@ -133,7 +135,7 @@ def fingerprint(machine: Machine | None = None) -> str:
 def kernel_key(kernel: KernelSource, machine: Machine | None = None) -> str:
     """The cache key of a kernel's object code: equal text, parameters, machine (None: the host) and versions give
     equal keys."""
-    parts = [fingerprint(machine), kernel.name, ",".join(kernel.params), kernel.text]
+    parts = [fingerprint(machine), kernel.name, ",".join(kernel.params), kernel.identity]
     if kernel.checks is not None:
         parts.append(repr(kernel.checks))
     for name, part in kernel.parts:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from hloom.compiler.kernel_ir.builder import ONE, cast, constant, times
 from hloom.compiler.kernel_ir.generic.language import (
+    Block,
     Formula,
     Int,
     Pointer,
     R,
     T,
     abs_squared,
+    address,
     cabs1,
     conj,
     f64,
@@ -19,6 +23,7 @@ from hloom.compiler.kernel_ir.generic.language import (
     kernel_function,
     nan,
     pair,
+    prefetch,
     s64,
     scratch,
     sqrt,
@@ -30,6 +35,8 @@ from hloom.compiler.kernel_ir.printer import printed
 from hloom.compiler.kernel_ir.reader import KernelSyntaxError
 from hloom.compiler.kernel_ir.types import PART
 from hloom.compiler.kernel_ir.verify import verify
+from hloom.compiler.kernels.codegen.functions import later_source_of
+from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.math import FUNCTIONS
 from hloom.compiler.targets.cpu import library
 
@@ -339,3 +346,41 @@ def test_functions_among_other_statements():
         "        total_1 = count * 3\n        y[i] = f32(total_1)\n        count = total_1 + i\n"
         "    y[count] = f32(total)\n"
     )
+
+
+# --- kernels that are made later
+
+
+@kernel_function
+def rows(x: Pointer[T], y: Pointer[T], lo: s64, hi: s64, width: int, copy: Block) -> None:
+    for item in range(lo, hi):
+        source = address(x) + item * width
+        prefetch(source + width)
+        copy(source, address(y) + item * width)
+
+
+def later(width: int, dtype: str = "f32") -> KernelSource:
+    kinds = {"x": f"{dtype}*", "y": f"{dtype}*", "lo": "s64", "hi": "s64"}
+    known = {"width": width, "copy": f"copy_{dtype}_{WIDTH}", "other": 1}
+    return later_source_of(rows, f"rows_{dtype}", kinds, known, {"T": dtype})
+
+
+def test_blocks_and_addresses():
+    assert later(16).text.splitlines() == [
+        "def rows_f32(x, y, lo, hi):",
+        "    for item in range(lo, hi):",
+        "        source = address(x) + item * 16",
+        "        prefetch(source + 16)",
+        "        copy_f32_4(source, address(y) + item * 16)",
+    ]
+    verify(later(16).nodes, library.signature)
+
+
+def test_a_kernel_is_made_when_it_is_asked_for():
+    source = later(16)
+    assert source == later(16) and hash(source) == hash(later(16)) and source.identity == later(16).identity
+    assert len({source, later(16), later(32), later(16, "f64")}) == 3
+    assert source.params == ("f32*", "f32*", "s64", "s64") and "text" not in vars(source)
+    plain = KernelSource(source.name, source.text, source.params)
+    assert source != plain and plain.identity == plain.text and source.identity != source.text
+    assert pickle.loads(pickle.dumps(source)) == plain

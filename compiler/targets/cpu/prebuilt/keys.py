@@ -25,7 +25,7 @@ def _digest(*parts: str) -> str:
 
 
 def kernel_key(kernel: KernelSource, level: str) -> str:
-    return f"kernel {level} {_digest(kernel.name, ','.join(kernel.params), kernel.text)}"
+    return f"kernel {level} {_digest(kernel.name, ','.join(kernel.params), kernel.identity)}"
 
 
 def functions_key(functions: Sequence[NativeFunction]) -> str:
