@@ -5,8 +5,8 @@
 Each attack has a goal, a number of attempts, which --scale multiplies. It runs in batches, each in a process of its
 own; what a batch found is appended to --results at once, so that the next run goes on where the last one ended.
 --again runs those batches anew in which something was wrong. --write makes the page of all results so far, and keeps
-the sums in tests/support/reliability_totals.json for the next time; give all results of an attack in one file.
-The goals take hours on two cores.
+the sums in tests/support/reliability_totals.json for the next time; give all results of an attack in one file. The
+goals take hours on two cores.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 import process_attacks  # noqa: E402, F401  its attacks
 from attacks import ATTACKS, Row, attack  # noqa: E402
 from explained_differences import agrees, close_after_promotion, explanation  # noqa: E402
+from random_kernels import check_guarded as check_kernel  # noqa: E402
+from random_numpy_programs import check as check_numpy_program  # noqa: E402
 
 import hloom as hl  # noqa: E402  after the path to it
 import hloom.numpy as hnp  # noqa: E402
-
-# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def _each(start: int, count: int, check: Callable[[int], Mapping[str, int]]) -> Row:
@@ -224,9 +224,12 @@ def scratch(start: int, count: int) -> Row:
 
 @attack("random kernels of users with guard pages, on levels of the processor, against Python", 10_000, 100)
 def random_kernels(start: int, count: int) -> Row:
-    from random_kernels import check_guarded
+    return _each(start, count, check_kernel)
 
-    return _each(start, count, check_guarded)
+
+@attack("random NumPy programs as they are written (hl.njit), against NumPy", 10_000, 100)
+def random_numpy_programs(start: int, count: int) -> Row:
+    return _each(start, count, check_numpy_program)
 
 
 @attack("random programs with steady inputs, several calls with the same and with others", 10_000, 500)
@@ -563,9 +566,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the goals")
     parser.add_argument("--only", default=",".join(ATTACKS), help="some of the attacks; '' for none")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no batch after so many minutes")
-    parser.add_argument(
-        "--results", type=Path, default=ROOT / "build" / "reliability.json", help="what was found so far"
-    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="what was found so far")
     parser.add_argument("--again", action="store_true", help="run the batches with something wrong again")
     parser.add_argument("--write", action="store_true", help="write docs/reliability.md")
     parser.add_argument("--batch", help=argparse.SUPPRESS)

@@ -30,6 +30,7 @@ from hloom.njit.values import (
     dtype_of,
     elementwise,
 )  # fmt: skip
+from hloom.tracing.refs import OuterRef
 from hloom.tracing.trace import current_trace
 
 __all__ = ["Runtime", "Trace"]
@@ -245,6 +246,8 @@ class Runtime:
             try:
                 results = lax.cond(test.test.traced, traced(then), traced(other))
                 break
+            except OuterRef:
+                raise  # the trace around passes the array in
             except HloomError:
                 again = _common(sides.get(then), sides.get(other))
                 if len(unbound) == missing and (again is None or again == common):
@@ -270,6 +273,8 @@ class Runtime:
         if indexed and body is not None and (length is None or length > FEW):
             try:
                 return Taken(True, for_each(loop, items, names, body))
+            except OuterRef:
+                raise
             except (Undecided, HloomError):
                 if length is None or length > UNROLLED:
                     raise
@@ -294,6 +299,8 @@ class Runtime:
     def _kernel(self, loop: Loop, names: dict[str, Any]) -> Taken | None:
         try:
             return Taken(True, kernel_of(loop, names, self.program.function, self.trace.watch))
+        except OuterRef:
+            raise
         except HloomError as error:
             if not isinstance(error, (UnsupportedError, ArgumentError, DTypeError)):
                 raise

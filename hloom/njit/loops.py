@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from hloom.errors import UnsupportedError
 from hloom.ir.types import Shape
 from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
 from hloom.kernels.instances import instance
+from hloom.njit.liveness import assigned
 from hloom.njit.lowering import NumpyLowering
 from hloom.njit.rewriting import Loop
 from hloom.njit.values import Array, Number, Unbound, Value, as_value
@@ -86,7 +88,13 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
     """
     bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
     arguments = _Arguments(loop, bound, outside_names(function))
-    results = sorted(name for name in loop.assigned & loop.live if name in bound)
+    # A name that holds an array before the loop still holds it afterwards, or the kernel refuses the loop.
+    kept = {name: bound[name] for name in loop.assigned if isinstance(bound.get(name), (Array, np.ndarray))}
+    for name in sorted(kept.keys() & assigned(loop.node.orelse if isinstance(loop.node, (ast.For, ast.While)) else ())):
+        error = UnsupportedError(f"'{name}' in the 'else' of a loop", "it is changed", "change it after the loop")
+        error.source = loop.source
+        raise error
+    results = sorted(name for name in (loop.assigned & loop.live) - kept.keys() if name in bound)
     definition = _definition(loop, list(arguments.shapes), results, arguments.firsts)
     made = lowered(
         definition, loop.file, 0, arguments.outside, arguments.shapes, loop.function, frozenset(arguments.weak),
@@ -98,16 +106,14 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
         watch(loop.function, kernel, made.checks, found[-1])
     for whole, number in made.changed.items():
         arguments.ref_of(whole).write(found[number])
-    after: dict[str, Any] = {name: Unbound(name) for name in loop.assigned}
+    after: dict[str, Any] = {name: Unbound(name) for name in loop.assigned} | kept
     for name, number in zip(results, made.result, strict=True):
-        after[name] = _result(bound[name], found[number], number in made.weak)
+        after[name] = _result(found[number], number in made.weak)
     return after
 
 
-def _result(before: Any, value: Any, weak: bool) -> Value:
-    """The value of a name after a loop. weak: whether it is a Python number."""
-    if isinstance(before, Array):
-        return Array.of(value)
+def _result(value: Any, weak: bool) -> Value:
+    """The number that a name holds after a loop. weak: whether it is one of Python."""
     return Number(value, {"i": int, "f": float, "b": bool, "c": complex}[value.dtype.kind] if weak else None)
 
 

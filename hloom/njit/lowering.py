@@ -10,7 +10,6 @@ import numpy as np
 
 from hloom.compiler.kernel_ir.nodes import Assign, Const, If, Var
 from hloom.ir.types import DTYPES, HLO_NAME, PRED
-from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.arrays import SCRATCH, Array
 from hloom.kernels.frontend.lowering import Lowering
 from hloom.kernels.frontend.values import S64, Lazy, Number, View, integer
@@ -38,7 +37,8 @@ class NumpyLowering(Lowering):
     def check(self, index: Number, size: Number, view: View, dimension: int) -> Number:
         """An index may count from the end."""
         low = index.span[0]
-        if index.known is None and (low is None or low < 0) and ranges.within(index.span, size.span) is not False:
+        high = size.span[1]
+        if index.known is None and (low is None or low < 0) and (low is None or high is None or low < high):
             held = Number(self._held(index.expr), index.dtype, index.weak, index.span)
             moved = self.choice(self.compare("<", held, integer(0)).expr, self.binary("+", held, size), held)
             index = Number(self.named(moved.expr, "index"), S64, index.weak)

@@ -263,7 +263,8 @@ def _left_by_flag(loop: ast.For | ast.While, file: str, name: str):
 
     changed = Leave().visit(loop)
     before: list[ast.stmt] = [ast.Assign([_store(flag)], ast.Constant(False))]
-    before += [ast.Assign([_store(n)], ast.Constant(0)) for n in names]
+    # A truth value takes the dtype of whatever number is returned.
+    before += [ast.Assign([_store(n)], ast.Constant(False)) for n in names]
     result: ast.expr | None = ast.Tuple([_load(n) for n in names], ast.Load()) if count > 0 else None
     result = _load(names[0]) if count == -1 else result
     after: list[ast.stmt] = [ast.If(_load(flag), [ast.Return(result)], [])]
@@ -310,7 +311,7 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.ctx, ast.Load):
             return self.runtime("attribute", node.value, ast.Constant(node.attr), at=node)
-        return node
+        _unsupported(Source(self.file, node.lineno, self.name), "a change of an attribute", "return the new value")
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
@@ -348,15 +349,6 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert):
         self.generic_visit(node)
         node.test = self.runtime("known_truth", node.test, at=node.test)
-        return node
-
-    def visit_AugAssign(self, node: ast.AugAssign):
-        if isinstance(node.target, ast.Name):
-            self.generic_visit(node)
-            return node
-        if not isinstance(node.target, ast.Subscript):
-            _unsupported(Source(self.file, node.lineno, self.name), "a change of an attribute", "return the new value")
-        self.generic_visit(node)
         return node
 
     # --- statements

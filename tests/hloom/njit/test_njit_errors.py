@@ -71,9 +71,15 @@ def strings(x):
     return names
 
 
+def changes_an_attribute(x):
+    x.real = 1
+    return x
+
+
 @pytest.mark.parametrize(
     ("function", "error", "says", "line"),
     [
+        (changes_an_attribute, UnsupportedError, "attribute", 1),
         (generator, UnsupportedError, "generator", 1),
         (tries, UnsupportedError, "try", 1),
         (makes_a_class, UnsupportedError, "class", 1),

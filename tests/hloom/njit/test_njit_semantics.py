@@ -113,9 +113,43 @@ def ragged(x):
     return out
 
 
+def changed_by_kernels_in_a_loop(x):
+    for _, row in enumerate(x.reshape(2, -1)):
+        for _ in row:
+            x += 1
+        for k in range(len(x)):
+            x[k, 0] += row[0]
+
+
+def a_loop_in_a_branch(x):
+    y = np.zeros(8)
+    if x[0, 0] > -100:
+        for k in range(3):
+            x[k] += 1
+            y = y + x[k]
+        while x[0, 1] < 3:
+            x += 1
+    return y
+
+
+def from_the_end(x):
+    total = 0.0
+    for k in range(20):
+        total += x[k % 5 - 5, k % 8 - 8]
+    return total
+
+
+def an_early_truth_value(x):
+    for k in range(5):
+        if x[k, 0] > 100:
+            return k, x[k, 1] > 0
+    return 7, x[0, 0] > 0
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        changed_by_kernels_in_a_loop, a_loop_in_a_branch, from_the_end, an_early_truth_value,
         a_view_of_a_view, a_copy_where_reshape_is_one, rows, swaps, aliases, masks, negative_indices, chained,
         early_return, widened, ragged,
     ],
