@@ -89,7 +89,7 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
     bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
     arguments = _Arguments(loop, bound, outside_names(function))
     # A name that holds an array before the loop still holds it afterwards, or the kernel refuses the loop.
-    kept = {name: bound[name] for name in loop.assigned if isinstance(bound.get(name), (Array, np.ndarray))}
+    kept = {name: bound[name] for name in loop.assigned if name in arguments.arrays}
     for name in sorted(kept.keys() & assigned(loop.node.orelse if isinstance(loop.node, (ast.For, ast.While)) else ())):
         error = UnsupportedError(f"'{name}' in the 'else' of a loop", "it is changed", "change it after the loop")
         error.source = loop.source
