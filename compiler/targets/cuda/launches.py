@@ -19,8 +19,7 @@ from hloom.compiler.targets.cuda.codegen.source import (
     THREAD,
     WARP,
     CudaSource,
-    divisors,
-    names_read,
+    names_of,
     thread_of_grid,
 )
 from hloom.ir.records import record
@@ -143,7 +142,7 @@ def cuda_source(
         loop = While(number < count, [*body, increased(number, stride)])
         made = [*head, assign(stride, step), loop]
     made = _without_ranges(made)
-    divided, used = divisors(made), names_read(made)
+    used, divided = names_of(made)
     return CudaSource.made(
         name, [pointer for pointer in pointers if pointer[0] in used],
         {word: value for word, value in integers.items() if word in divided or word in used}, divided,

@@ -1,6 +1,6 @@
 """Nests as kernels for CUDA: work items by thread, warp or block, lanes strided, collectives as shuffles.
 
-The text is what Numba's CUDA target compiles and what `lockstep` simulates, letter for letter. It differs from the
+The text is what Numba's CUDA target compiles and what `simulator` executes, letter for letter. It differs from the
 CPU's text in what surrounds the statements only; docs/reference/cuda_kernels.md shows both.
 """
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hloom.compiler.kernel_ir.builder import assign, call, cast, compared, constant, plus
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.nodes import ATOM, Binary, Call, Do, Expr, Kernel, Scratch, Stmt, Var
 from hloom.compiler.kernel_ir.printer import printed
-from hloom.compiler.kernel_ir.rewrite import read
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.ir.records import record
 
@@ -92,24 +91,27 @@ class CudaSource(KernelSource):
 
 def divisors(statements: Sequence[Stmt]) -> set[str]:
     """The names by which something is divided."""
-    return {
-        name
-        for statement in statements
-        for one in statement.walk()
-        for expression in one.expressions()
-        for name in _divisors_of(expression)
-    }
+    return names_of(statements)[1]
 
 
-def _divisors_of(expression: Expr) -> Iterator[str]:
-    for part in expression.walk():
-        if isinstance(part, Binary) and part.op in ("//", "%"):
-            yield from (one.name for one in part.right.walk() if isinstance(one, Var))
-
-
-def names_read(statements: Sequence[Stmt]) -> set[str]:
-    """The names of the variables that statements read, and of the arrays that they write."""
-    return {var.name for var in read(statements)}
+def names_of(statements: Sequence[Stmt]) -> tuple[set[str], set[str]]:
+    """(the names of the variables that statements read and of the arrays that they write, those of them by which
+    something is divided)."""
+    used: set[str] = set()
+    divided: set[str] = set()
+    blocks: list[Sequence[Stmt]] = [statements]
+    for block in blocks:
+        for statement in block:
+            parts = [*statement.expressions()]
+            for part in parts:
+                if isinstance(part, Var):
+                    used.add(part.name)
+                    continue
+                if isinstance(part, Binary) and part.op in ("//", "%"):
+                    divided |= {one.name for one in part.right.walk() if isinstance(one, Var)}
+                parts += part.children()
+            blocks += statement.blocks()
+    return used, divided
 
 
 # --- what only CUDA's text has ----------------------------------------------------------------------------------------

@@ -35,8 +35,7 @@ from hloom.compiler.targets.cuda.codegen.source import (
     CudaSource,
     barrier,
     divided,
-    divisors,
-    names_read,
+    names_of,
     thread_of_grid,
 )
 from hloom.compiler.targets.cuda.contractions.operands import Side
@@ -453,7 +452,7 @@ def make_source(
     items: int, shared: int, alignment: int,
 ) -> CudaSource:  # fmt: skip
     """The source of a body, with the pointers and integers that it uses as parameters. given: (name, type) of all."""
-    used, literal = names_read(body), divisors(body)
+    used, literal = names_of(body)
     pointers = [(name, kind[:-1]) for name, kind in dict(given).items() if kind[-1] == "*" and name in used]
     return CudaSource.made(
         title, pointers, {name: value for name, value in integers.items() if name in used}, literal, body, grain=grain,

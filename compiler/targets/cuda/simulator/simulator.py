@@ -2,7 +2,7 @@
 
 It runs the text that is compiled, letter for letter: `cuda.syncthreads()`, `cuda.syncwarp()` and `shuffle_xor(..)`
 become yields in its syntax tree. Threads of a block run one after the other between two collectives; races that this
-order hides are found by the log of accesses in `memory`. The names of the dialect have their meanings from `reference`.
+order hides are found by the log of accesses in `memory`. The names of the dialect have their meanings from `dialect`.
 """
 
 from __future__ import annotations

@@ -3,20 +3,21 @@
 What is exchanged are places of elements, so operands of any number and dtype cost the same. Of two elements that the
 comparator does not order the first one stays first, so sorts are stable, and have one result. Rows up to CHUNK elements
 are sorted in shared memory by one block; of longer ones a block sorts a chunk, and exchanges over more than a chunk go
-through memory, one kernel each. `radix_sort` sorts long rows by keys that it knows, with the pieces of this file;
-`sort_ways` says which of the two.
+through memory, one kernel each. `radix` sorts long rows by keys that it knows, with the pieces of this file; `choice`
+says which of the two.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from hloom.compiler.kernel_ir.builder import both, cast, compared, constant, element, load, unary
-from hloom.compiler.kernel_ir.nodes import Expr, Var
+from hloom.compiler.kernel_ir.nodes import Expr, Scratch, Var
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.targets.cuda.codegen.source import barrier, shared_array
+from hloom.compiler.targets.cuda.codegen.source import CudaSource, barrier, shared_array
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.ir.records import replace
 from hloom.ir.types import HLO_NAME
@@ -38,6 +39,7 @@ class Sort:
         self.width = 1 << max(self.count - 1, 1).bit_length()  # places of the network: the next power of two
         self.chunk = min(self.width, CHUNK)
         self.integers = {"n": self.count, "below": self.below, "width": self.width}
+        self.sources: dict[tuple, CudaSource] = {}
 
     def launches(self) -> list[CudaLaunch]:
         if self.width <= CHUNK:
@@ -69,12 +71,20 @@ class Sort:
             block.names.declare(name, f"*{dtype}")
         return block
 
-    def finish(self, kind, block: Block, items, work, integers, pointers, named=None, together=1, **how) -> CudaLaunch:
-        """A kernel's launch; it uses those of the pointers that its statements name. named: which of `arrays` a pointer
-        is that has another name in the text. together: of `CudaSource`."""
-        title = self.request.title(kind)
-        body = block.statements()
-        source = replace(cuda_source(title, pointers, integers, body, items=items, **how), together=together)
+    def finish(
+        self, kind, write: Callable[[Block], list[Scratch]], items, work, integers, pointers, which=(), named=None,
+        together=1, **how,
+    ) -> CudaLaunch:  # fmt: skip
+        """A kernel's launch. write: writes a work item, and returns the shared arrays; launches of the same kind that
+        `which` says nothing else of have one kernel. pointers: it uses those that its statements name. named: which of
+        `arrays` a pointer is that has another name in the kernel. together: of `CudaSource`."""
+        source = self.sources.get((kind, *which))
+        if source is None:
+            block = self.begun(pointers)
+            shared = write(block)
+            title, body = self.request.title(kind), block.statements()
+            source = cuda_source(title, pointers, integers, body, items=items, shared=shared, **how)
+            source = self.sources[kind, *which] = replace(source, together=together)
         values = {**integers, "items": items}
         made = launch_of_source(source, values, items * work, processors=self.processors)
         made.arguments = [(named or {}).get(argument, argument) for argument in made.arguments]
@@ -147,12 +157,24 @@ class Sort:
         chunk, integers, pointers = self.chunk, dict(self.integers), self.pointers(which == "all")
         threads = min(max(chunk // 2, 32), 256)
         chunks = self.width // chunk
-        block, kept = self.begun(pointers), shared_array("kept", "s32", chunk)
+        if which != "all":
+            integers["chunks"] = chunks
+        if which == "merge":
+            integers["size"] = size
+        stages = (chunk.bit_length() - 1) ** 2 / 2 if which != "merge" else chunk.bit_length()
+        return self.finish(
+            {"all": "sort", "first": "sort_chunks", "merge": "sort_merge"}[which],
+            lambda block: self.write_chunk(block, which, threads), self.rows * chunks, chunk * stages, integers,
+            pointers, grain="block", threads=threads,
+        )  # fmt: skip
+
+    def write_chunk(self, block: Block, which: str, threads: int) -> list[Scratch]:
+        chunk = self.chunk
+        kept = shared_array("kept", "s32", chunk)
         item, lane, n, width = (index(block, name) for name in ("item", "lane", "n", "width"))
         if which == "all":
             row, start = block.let("row", item), block.let("start", cast("s64", constant(0)))
         else:
-            integers["chunks"] = chunks
             row = block.let("row", item // index(block, "chunks"))
             start = block.let("start", (item - row * index(block, "chunks")) * chunk)
         self.base(block)
@@ -163,7 +185,6 @@ class Sort:
         inside.store(kept.var, t, given)
         block.body.append(barrier())
         if which == "merge":
-            integers["size"] = size
             self.exchanges(block, kept.var, block.let("half", cast("s64", constant(chunk // 2))), threads)
         else:
             sizes = block.let("size", cast("s64", constant(2)))
@@ -178,11 +199,7 @@ class Sort:
             t, inside = block.loop("t", lane, constant(chunk), constant(threads))
             inside.store(order, place(t), element(kept.var, t))
         block.body.append(barrier())
-        stages = (chunk.bit_length() - 1) ** 2 / 2 if which != "merge" else chunk.bit_length()
-        return self.finish(
-            {"all": "sort", "first": "sort_chunks", "merge": "sort_merge"}[which], block, self.rows * chunks,
-            chunk * stages, integers, pointers, grain="block", threads=threads, shared=[kept],
-        )  # fmt: skip
+        return [kept]
 
     def exchanges(self, block: Block, kept: Var, half: Var, threads: int) -> None:
         """Exchanges over `half` places and less of a chunk in shared memory."""
@@ -198,8 +215,11 @@ class Sort:
     def exchange_kernel(self, size: int, half: int) -> CudaLaunch:
         """A thread for each pair of places `half` apart."""
         integers = {**self.integers, "pairs": self.width // 2, "half": half, "size": size}
+        items = self.rows * self.width // 2
         pointers = self.pointers(False)
-        block = self.begun(pointers)
+        return self.finish("sort_exchange", self.write_exchange, items, 8.0, integers, pointers, grain="element")
+
+    def write_exchange(self, block: Block) -> list[Scratch]:
         item, pairs = index(block, "item"), index(block, "pairs")
         row = block.let("row", item // pairs)
         t = block.let("t", item - row * pairs)
@@ -207,8 +227,7 @@ class Sort:
         low = _halves(block, t, index(block, "half"))
         block.let("ascending", compared("==", low & index(block, "size"), constant(0)))
         self.exchange(block, block.names["order"], row * index(block, "width"))
-        items = self.rows * self.width // 2
-        return self.finish("sort_exchange", block, items, 8.0, integers, pointers, grain="element")
+        return []
 
     def moves(self, block: Block, to: Expr, source: Expr) -> None:
         """The elements at a place of each operand's row to another one of the result's."""
@@ -217,16 +236,17 @@ class Sort:
 
     def move_kernel(self) -> CudaLaunch:
         """The elements to their places."""
-        pointers = self.pointers(True)
-        block = self.begun(pointers)
+        items, pointers = self.rows * self.count, self.pointers(True)
+        return self.finish("sort_move", self.write_moves, items, 2.0, self.integers, pointers, grain="element")
+
+    def write_moves(self, block: Block) -> list[Scratch]:
         item, n = index(block, "item"), index(block, "n")
         row = block.let("row", item // n)
         t = block.let("t", item - row * n)
         self.base(block)
         order = block.names["order"]
         self.moves(block, t, block.let("a", element(order, row * index(block, "width") + t)))
-        items = self.rows * self.count
-        return self.finish("sort_move", block, items, 2.0, self.integers, pointers, grain="element")
+        return []
 
 
 def index(block: Block, name: str) -> Var:

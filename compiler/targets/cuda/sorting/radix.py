@@ -13,6 +13,7 @@ Processing Letters 21, 2011 (reduce, scan, scatter); ranks by ballots are those 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -192,8 +193,11 @@ class RadixSort(Sort):
         """How many elements of a tile have each digit, by warp and in all. begins: whether places are still in order.
 
         The first pass of a key makes it."""
+        write = functools.partial(self.write_count, key=key, begins=begins, makes=not shift)
+        return self._by_tiles("sort_count", write, key, shift, named, (begins, not shift))
+
+    def write_count(self, block: Block, key: Ordinal, begins: bool, makes: bool) -> list[Scratch]:
         bins, counted = self.bins, shared_array("counted", "s32", self.warps * self.bins)
-        pointers, block = self._begun(key)
         item, lane, n = (index(block, name) for name in ("item", "lane", "n"))
         row, first = self._tile(block)
         c, inside = block.loop("c", lane, constant(self.warps * bins), constant(self.threads))
@@ -202,7 +206,7 @@ class RadixSort(Sort):
         keys_in = block.names["keys_in"]
 
         def read(block: Block, t: Var) -> None:
-            if shift:
+            if not makes:
                 block.let("key", cast(f"u{key.width}", element(keys_in, row * n + t)))
                 return
             place = block.let("place", self._place(block, row, t, begins))
@@ -227,13 +231,18 @@ class RadixSort(Sort):
         if self.tiles > 1:
             of_bin.store(block.names["table"], self._of_tile(block, row), total)
         block.body.append(barrier())
-        return self._by_tiles("sort_count", block, pointers, key, shift, named, [counted])
+        return [counted]
 
     def scan_kernel(self) -> CudaLaunch:
         """The counts of a digit in the tiles before each tile, and in all: a warp or block for a digit of a row."""
         threads = WARP if self.tiles <= WARP_SCAN else self.threads
-        pointers = self.pointers(False)
-        block = self.begun(pointers)
+        return self.finish(
+            "sort_scan", lambda block: self.write_counts(block, threads), self.rows * self.bins, 8.0 * self.tiles,
+            self.integers, self.pointers(False), grain="warp" if threads == WARP else "block",
+            threads=None if threads == WARP else threads,
+        )  # fmt: skip
+
+    def write_counts(self, block: Block, threads: int) -> list[Scratch]:
         item, lane, tiles = (index(block, name) for name in ("item", "lane", "tiles"))
         table, box = block.names["table"], _box(threads)
         carry, start = block.let("carry", _whole(0)), block.let("start", _whole(0))
@@ -252,19 +261,19 @@ class RadixSort(Sort):
         step.let("carry", carry + total)
         step.increase(start, constant(threads * SCANNED))
         block.branch(compared("==", lane, ZERO)).store(block.names["totals"], item, cast("s32", carry))
-        grain = "warp" if threads == WARP else "block"
-        items = self.rows * self.bins
-        return self.finish(
-            "sort_scan", block, items, 8.0 * self.tiles, self.integers, pointers, grain=grain,
-            threads=None if threads == WARP else threads, shared=box,
-        )  # fmt: skip
+        return box
 
     def scatter_kernel(self, key: Ordinal, shift: int, named: dict[str, str], begins: bool) -> CudaLaunch:
         """The places of a tile, and its keys where they have digits left, to where their digits say.
 
         Of a digit the elements of the row go behind all of smaller digits and those of the tiles before; `offset` is
         how far that is from where they stand in the tile's own order."""
-        ends, bins, both_scans = shift + self.digit >= key.bits, self.bins, self.tiles > 1
+        ends = shift + self.digit >= key.bits
+        write = functools.partial(self.write_scatter, key=key, begins=begins, ends=ends)
+        return self._by_tiles("sort_scatter", write, key, shift, named, (begins, ends))
+
+    def write_scatter(self, block: Block, key: Ordinal, begins: bool, ends: bool) -> list[Scratch]:
+        bins, both_scans = self.bins, self.tiles > 1
         shared = [
             shared_array("starts", "s32", self.warps * bins),
             shared_array("kept_keys", f"u{key.width}", self.tile),
@@ -273,7 +282,6 @@ class RadixSort(Sort):
         ]
         starts, kept_keys, kept_places = (array.var for array in shared[:3])
         box = _box(self.threads)
-        pointers, block = self._begun(key)
         item, lane, n = (index(block, name) for name in ("item", "lane", "n"))
         names = block.names
         row, first = self._tile(block)
@@ -322,7 +330,7 @@ class RadixSort(Sort):
         if not ends:
             moved.store(names["keys_out"], to, found)
         block.body.append(barrier())
-        return self._by_tiles("sort_scatter", block, pointers, key, shift, named, [*shared, *box])
+        return [*shared, *box]
 
     def _place(self, block: Block, row: Var, t: Var, begins: bool) -> Expr:
         """The place of the element at t. begins: whether places are still in order."""
@@ -333,18 +341,13 @@ class RadixSort(Sort):
         item, lane, tiles = (index(block, name) for name in ("item", "lane", "tiles"))
         return row * self.bins * tiles + lane * tiles + (item - row * tiles)
 
-    def _begun(self, key: Ordinal) -> tuple[list[tuple[str, str]], Block]:
-        """(the pointers of a kernel by tiles, the block of its work item)."""
+    def _by_tiles(self, kind, write, key: Ordinal, shift, named, which) -> CudaLaunch:
         carried = f"u{key.width}"
         pointers = [*self.pointers(False), ("order_in", "s32"), ("order_out", "s32")]
         pointers += [("keys_in", carried), ("keys_out", carried)]
-        return pointers, self.begun(pointers)
-
-    def _by_tiles(self, kind, block: Block, pointers, key: Ordinal, shift, named, shared) -> CudaLaunch:
         return self.finish(
-            kind, block, self.rows * self.tiles, 8.0 * self.tile, self.integers | {"shift": shift}, pointers,
-            grain="block", threads=self.threads, shared=shared, named=named,
-            together=TOGETHER,
+            kind, write, self.rows * self.tiles, 8.0 * self.tile, self.integers | {"shift": shift}, pointers,
+            which=(key, *which), grain="block", threads=self.threads, named=named, together=TOGETHER,
         )  # fmt: skip
 
 
