@@ -258,3 +258,14 @@ def test_errors_say_what_is_wrong_and_where(name):
     error = caught.value
     assert said in f"{error.asked} {error.found}" and error.found and error.source.line
     assert error.repair or name == "no sharding"
+
+
+@pytest.mark.parametrize("sharding", ['[{"x"}]', "[{?}]", '[{"x"}, {}, {}]', '[{"x"}, {"x"}]'])
+def test_a_constraint_that_does_not_fit_is_an_error_of_its_line(sharding):
+    body = (
+        f"    %0 = sdy.sharding_constraint %arg0 <@mesh, {sharding}> : tensor<8x8xf32>\n    return %0 : tensor<8x8xf32>"
+    )
+    with pytest.raises(ParseError) as caught:
+        to_module(parse_program(program(body), "bad.mlir"))
+    text = program(body).splitlines()
+    assert "sharding_constraint" in text[caught.value.source.line - 1]

@@ -70,3 +70,18 @@ def test_tokens_of_several_operands():
     assert "stablehlo.after_all %0, %0, %0 : !stablehlo.token" in print_program(program)
     assert print_program(parse_program(print_program(program))) == print_program(program)
     assert run(to_module(program), [np.float32(3)]) == 3
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    ["permutation = array<i32: 1, 0>", "permutation = dense<[1, 0]> : tensor<2xi64>"],
+)
+def test_attributes_of_other_types_are_written_as_they_are(attribute):
+    """The short spelling has no place for a type."""
+    text = f"""func.func @main(%x: tensor<2x3xf32>) -> tensor<3x2xf32> {{
+      %0 = "stablehlo.transpose"(%x) {{{attribute}}} : (tensor<2x3xf32>) -> tensor<3x2xf32>
+      return %0 : tensor<3x2xf32>
+    }}"""
+    printed = print_program(parse_program(text))
+    assert attribute in printed
+    assert print_program(parse_program(printed)) == printed

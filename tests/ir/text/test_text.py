@@ -258,6 +258,8 @@ def test_aliases():
     module = parse_module(text + body)
     assert module.aliases == {0: 1, 1: 0}
     assert "input_output_alias={ {0}: (1, {}, may-alias), {1}: (0, {}, may-alias) }, entry" in print_module(module)
+    none = _body("ROOT r = f32[3] negate(x)", head="HloModule m, input_output_alias={}")
+    assert not none.aliases
     single = _body("ROOT r = f32[3] negate(x)", head="HloModule m, input_output_alias={ {}: (0, {}, must-alias) }")
     assert single.aliases == {0: 0}
     assert print_module(parse_module(print_module(single))) == print_module(single)
