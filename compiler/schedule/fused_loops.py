@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
+from hloom.compiler.kernel_ir.affine.dependences import Range
 from hloom.compiler.kernel_ir.builder import (
     ONE,
     ZERO,
@@ -28,6 +31,9 @@ from hloom.compiler.kernel_ir.builder import (
     element,
     minus,
     unary,
+)
+from hloom.compiler.kernel_ir.builder import (
+    number as literal,
 )
 from hloom.compiler.kernel_ir.nodes import (
     Const,
@@ -43,6 +49,9 @@ from hloom.compiler.kernel_ir.nodes import (
     Var,
     While,
 )
+from hloom.compiler.kernel_ir.reader import KernelSyntaxError
+from hloom.compiler.kernel_ir.transforms.optimize import transformed
+from hloom.compiler.kernel_ir.transforms.raising import CannotBeRaisedError, raised
 from hloom.compiler.kernel_ir.types import STORED
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
@@ -52,7 +61,7 @@ from hloom.ir.loops import counted_trips
 from hloom.ir.records import field, record
 from hloom.ir.sizes.expressions import SizeExpression
 from hloom.ir.sizes.guards import typical
-from hloom.ir.types import DTYPES
+from hloom.ir.types import DTYPES, HLO_NAME
 
 KERNELS = 24  # maximum number of kernels: more cost more compile time than the driver's overhead
 WORK = 8192  # average element operations per kernel up to which the driver's overhead is noticeable
@@ -69,11 +78,13 @@ class Planner(Protocol):
     """The interface between a loop's kernel and the plan.
 
     all: the buffers that get memory. reused: output indices -> indices of the inputs whose memory they reuse.
+    constants: the values of the plan's constants.
     """
 
     all: dict[Buffer, None]
     reused: dict[int, int]
     control: Control
+    constants: list[np.ndarray]
 
 
 class _NotWholeError(Exception):
@@ -112,6 +123,7 @@ class _Whole:
     work: float = 0.0
     numbers: dict[int, int] = field(default_factory=dict)  # of the loops that may leave the kernel, by id; from 1
     ranges: dict[int, range] = field(default_factory=dict)  # the numbers within a loop or choice, by id
+    turns: int = 0  # loops of a known number of iterations
     filled: set[Buffer] = field(default_factory=set)  # written by copies before the kernel: they stay in memory
 
     def __post_init__(self):
@@ -198,7 +210,8 @@ class _Whole:
         params = (*pointers, *self.integers.values(), *resumes, Var("s64", "lo"), Var("s64", "hi"))
         name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")
         parts = tuple((called, part) for part, called in self.functions.items())
-        return KernelSource.of(Kernel(name, params, statements), parts)
+        source = KernelSource.of(Kernel(name, params, statements), parts)
+        return _as_loops(source, {var.name: n for n, var in self.integers.items() if isinstance(n, int)})
 
     def _launches(self, source: KernelSource, pointers: dict[str, Buffer], more: Buffer | None) -> list:
         instruction = self.loop.instruction
@@ -273,11 +286,21 @@ class _Whole:
             elif isinstance(item[0], Launch):
                 self._look_at_launch(*item)
             elif len(item) == 4 and isinstance(item[0], Buffer):
+                if (first := self._first_value(item[1])) is not None:
+                    self._typed(item[0], first.type)
+                    continue
                 copies.append(item[:3])
                 for buffer in item[:2]:
                     self._note(buffer)
             else:
                 raise _NotWholeError  # Python
+        self._type_copies(copies)
+        extents = [size // DTYPES[self.dtypes[target]].itemsize for target, _, size in copies]
+        if any(extent > COPIED for extent in extents) or sum(extent > 1 for extent in extents) > COPIES:
+            raise _NotWholeError
+
+    def _type_copies(self, copies: list[tuple[Buffer, Buffer, int]]) -> None:
+        """The element types of what is only copied."""
         waiting = copies
         while waiting:
             rest = []
@@ -294,9 +317,6 @@ class _Whole:
                     self._typed(source, "u8")
                 break
             waiting = rest
-        extents = [size // DTYPES[self.dtypes[target]].itemsize for target, _, size in copies]
-        if any(extent > COPIED for extent in extents) or sum(extent > 1 for extent in extents) > COPIES:
-            raise _NotWholeError
 
     def _look_at_launch(self, launch: Launch, pointers: dict, instruction) -> None:
         if typical(launch.items) > launch.grain:
@@ -360,6 +380,11 @@ class _Whole:
             work = sum(_work([item]) for item in (*loop.condition, *loop.body) if not self.ranges[id(item)])
             test.append(If(compared("<=", self.left, ZERO), [assign(self.cut, constant(number)), Jump("break")]))
             test.append(assign(self.left, minus(self.left, constant(int(max(LEAST_WORK, work))))))
+        trips = counted_trips(loop.instruction)
+        if not number and isinstance(trips, int):
+            self.turns += 1
+            turn = Var("s64", f"turn_{self.turns}")
+            return [For(turn, ZERO, self._integer(trips), ONE, self._statements(loop.body))]
         inside = self._statements([*loop.condition, test, *loop.body])
         # Before the first iteration, as the loop's condition is skipped there too.
         several = number and len(self.numbers) > 1
@@ -405,6 +430,8 @@ class _Whole:
             return self._choice(item)
         if isinstance(item[0], Launch):
             return [self._call(*item)]
+        if (first := self._first_value(item[1])) is not None:
+            return [_copy(self.memory[item[0]], ZERO, first)]
         return self._copied(self.memory[item[0]], self.memory[item[1]], item[0])
 
     def _call(self, launch, pointers: dict, instruction) -> Stmt:
@@ -437,11 +464,32 @@ class _Whole:
             made = [If(test, branch, made)]
         return made
 
+    def _first_value(self, source: Buffer) -> Expr | None:
+        """The integer that a buffer always holds, where it is small: where a loop starts is worth knowing while
+        compiling."""
+        if source.place is None or source.place.kind != "constant":
+            return None
+        value = self.planner.constants[source.place.number]
+        if value.size != 1 or value.dtype.kind not in "iu" or value.itemsize < 4 or abs(value.item()) > UNROLLED:
+            return None
+        return literal(value.item(), HLO_NAME[value.dtype])
+
     def _copied(self, target: Var, source: Var, buffer: Buffer) -> list[Stmt]:
         extent = self._extent(buffer)
         if extent == 1:
             return [_copy(target, ZERO, element(source, ZERO))]
         return [For(self.i, ZERO, constant(extent), ONE, [_copy(target, self.i, element(source, self.i))])]
+
+
+def _as_loops(source: KernelSource, ranges: Mapping[str, Range]) -> KernelSource:
+    """The kernel with loops over indices that are known, which are transformed; itself where it has others."""
+    if any(part.parts for _, part in source.parts):
+        return source
+    try:
+        made = raised(source.nodes, {name: part.nodes for name, part in source.parts}, ranges)
+    except (CannotBeRaisedError, KernelSyntaxError):
+        return source
+    return KernelSource.of(transformed(made, ranges))
 
 
 def _copy(target: Var, index: Expr, value: Expr) -> Store:

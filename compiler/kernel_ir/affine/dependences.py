@@ -20,6 +20,7 @@ import itertools
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+from hloom.compiler.kernel_ir.affine.arithmetic import limits
 from hloom.compiler.kernel_ir.affine.equations import Unknown, has_solution
 from hloom.compiler.kernel_ir.affine.evaluation import Evaluation
 from hloom.compiler.kernel_ir.affine.facts import below
@@ -246,7 +247,7 @@ class _Numbers:
     def form(self, access: Access) -> Affine | None:
         """An index whose values all fit into its type, as a sum; None of others."""
         if access not in self._forms:
-            found = linear(access.index, self._meaning)
+            found = linear(access.index, self._meaning, self.fits)
             self._forms[access] = None if found is None or self._interval(found) is None else found
         return self._forms[access]
 
@@ -267,7 +268,7 @@ class _Numbers:
             self._values[var] = None
             loop = self.loops[var]
             step = loop.step.value if isinstance(loop.step, Const) else 0
-            start = linear(loop.start, self._meaning)
+            start = linear(loop.start, self._meaning, self.fits)
             self._values[var] = None if start is None or not step else start + multiple(var, step)
         return self._values[var]
 
@@ -285,7 +286,7 @@ class _Numbers:
 
     def _iterations(self, loop: For) -> _Span | None:
         step = loop.step.value if isinstance(loop.step, Const) else 0
-        start, stop = linear(loop.start, self._meaning), linear(loop.stop, self._meaning)
+        start, stop = linear(loop.start, self._meaning, self.fits), linear(loop.stop, self._meaning, self.fits)
         if not step or start is None or stop is None:
             return None
         way = (stop - start) * (1 if step > 0 else -1)
@@ -293,6 +294,10 @@ class _Numbers:
         if many is None or self._interval(start) is None:
             return None
         return _Span(0, -(-many[1] // abs(step)) - 1, way.number is not None)
+
+    def fits(self, form: Affine, kind: str) -> bool:
+        found, (least, most) = self._interval(form), limits(kind)
+        return found is not None and least <= found[0] and found[1] <= most
 
     def _interval(self, form: Affine) -> tuple[int, int] | None:
         """The least and the greatest value of a sum; None where they are not known, or large."""

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hloom.compiler.kernel_ir.nodes import Binary, Call, Const, Expr, Var
+from hloom.compiler.kernel_ir.nodes import Binary, Call, Cast, Const, Expr, Unary, Var
 from hloom.compiler.kernel_ir.types import is_integer
 
 __all__ = ["Affine", "linear", "multiple"]
@@ -72,22 +72,33 @@ def multiple(variable: Any, factor: int = 1) -> Affine:
     return Affine(0, {variable: factor})
 
 
-def linear(value: Expr, of_variable: Callable[[Var], Affine | Expr | None]) -> Affine | None:
+def linear(
+    value: Expr, of_variable: Callable[[Var], Affine | Expr | None],
+    fits: Callable[[Affine, str], bool] = lambda form, kind: False,
+) -> Affine | None:  # fmt: skip
     """An expression as a sum of variables; None where it is something else.
 
-    of_variable: what a variable is: a sum, an expression in its place, or None where nothing is known of it.
+    of_variable: what a variable is: a sum, an expression in its place, or None where nothing is known of it. fits:
+    whether a sum always fits into a narrower type that it is converted to.
     """
     match value:
         case Const(type=kind) if is_integer(kind):
             return Affine(value.value)
         case Var():
             found = of_variable(value)
-            return linear(found, of_variable) if isinstance(found, Expr) else found
+            return linear(found, of_variable, fits) if isinstance(found, Expr) else found
         case Binary(type="s64", op=op) if op in _OPERATIONS:
-            left, right = linear(value.left, of_variable), linear(value.right, of_variable)
+            left, right = linear(value.left, of_variable, fits), linear(value.right, of_variable, fits)
             return None if left is None or right is None else _OPERATIONS[op](left, right)
+        case Unary(type="s64", op="-", operand=operand):
+            form = linear(operand, of_variable, fits)
+            return None if form is None else -form
+        case Cast(type=kind, operand=operand) if is_integer(kind) and is_integer(operand.type):
+            form = linear(operand, of_variable, fits)
+            same = kind == operand.type or (kind == "s64" and operand.type != "u64")
+            return form if form is None or same or fits(form, kind) else None
         case Call(function="min" | "max" as name):
-            parts = [linear(argument, of_variable) for argument in value.arguments]
+            parts = [linear(argument, of_variable, fits) for argument in value.arguments]
             numbers = [part.number for part in parts if part is not None and part.number is not None]
             return Affine(_EXTREMA[name](numbers)) if len(numbers) == len(parts) else None
     return None

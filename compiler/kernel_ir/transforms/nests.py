@@ -94,7 +94,7 @@ class Around:
             one_value = var not in nest.varying or var not in changing
             return multiple(var) if is_integer(var.type) and one_value else None
 
-        return linear(value, meaning)
+        return linear(value, meaning, nest.numbers.fits)
 
 
 def _read_first(body: Sequence[Stmt], wanted: set[Var]) -> bool:

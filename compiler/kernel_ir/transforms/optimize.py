@@ -23,7 +23,9 @@ MOST_NODES = 150  # of a body that is repeated
 SHORT = 8  # iterations; shorter loops are unrolled
 CHAIN = 3  # iterations within which an element that was written is read again
 # Functions of few instructions: four of larger ones side by side leave no registers.
-_CHEAP = ("min", "max", "accm", "sum_", "prod_", "abs", "sqrt", "fma", "select", "sign", "bitcast", "quotient", "floor")
+_CHEAP = (
+    "min", "max", "accm", "sum_", "prod_", "abs", "sqrt", "fma", "select", "sign", "bitcast", "convert", "floor",
+)  # fmt: skip
 _APART = 10.0  # what it costs that the iterations of a loop wait for each other
 _STRIDED = 8.0  # what an element costs that does not lie beside the last one
 
