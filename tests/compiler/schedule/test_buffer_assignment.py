@@ -75,3 +75,8 @@ def test_the_hole_at_the_end_grows():
     low, gone, large = Buffer(64, None, 0, 9), Buffer(64, None, 0, 1), Buffer(128, None, 2, 9)
     assert _by_time([low, gone, large]) == 192
     assert large.assigned.number == 64
+
+
+@pytest.mark.parametrize("assign", [_by_size, _by_time, allocate])
+def test_no_buffers_need_no_bytes(assign):
+    assert assign([]) == 0

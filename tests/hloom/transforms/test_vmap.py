@@ -223,3 +223,16 @@ def test_a_result_that_differs_needs_an_axis():
 
 def test_python_control_flow_on_a_mapped_value():
     fails(TracerBoolError, lambda: hl.vmap(lambda x: x if x > 0 else -x)(V), "hnp.where", "inside vmap of '<lambda>'")
+
+
+def test_sums_over_two_named_axes():
+    """The inner axis is summed first, and what is left is a sum over the outer one."""
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
+
+    def both(a, b):
+        return lax.psum((a, b), ("rows", "columns")), lax.psum(a, "rows"), lax.pmax(a, ("columns", "rows"))
+
+    found = hl.vmap(hl.vmap(both, axis_name="columns"), axis_name="rows")(x, y)
+    wanted = (np.full((2, 3), 15), np.full((2, 3), 6)), np.tile(x.sum(0), (2, 1)), np.full((2, 3), 5)
+    for a, b in zip(hl.tree.leaves(found), hl.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(np.broadcast_to(np.asarray(a), (2, 3)), b)
