@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
 from hloom.njit import functions
 from hloom.njit.loops import kernel_of
-from hloom.njit.rewriting import Loop, Program, program_of
+from hloom.njit.rewriting import RUNTIME, Loop, Program, program_of
 from hloom.njit.staged import for_each, while_true
 from hloom.njit.values import (
     Array,
@@ -31,11 +31,13 @@ from hloom.njit.values import (
     elementwise,
 )  # fmt: skip
 from hloom.tracing.refs import OuterRef
-from hloom.tracing.trace import current_trace
+from hloom.tracing.trace import RefArgument, current_trace
 
 __all__ = ["Runtime", "Trace"]
 
 UNROLLED = 64  # iterations of a loop that are traced one after the other
+_PASSED_ON = (OuterRef, RefArgument)  # how the program around hands on what is changed in place
+COPIES = 256  # of the statements of a loop within others
 FEW = 8  # iterations that are always unrolled, unless the loop is a kernel
 
 
@@ -74,6 +76,7 @@ class Trace:
         self.root = root
         self.refused: list[HloomError] = []
         self.faults: dict[str, Any] = {}
+        self.copies = 1
 
     def watch(self, name: str, kernel: str, checks: tuple, fault: Any) -> None:
         """Sees to it that an index out of range of a kernel becomes an error."""
@@ -125,12 +128,12 @@ class Runtime:
         return function(*args, **kwargs)
 
     def _inlined(self, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+        if RUNTIME in function.__code__.co_freevars:  # it was made within a function that is traced
+            return function(*args, **kwargs)
         if function in self.stack:
             raise UnsupportedError(
                 f"the function '{function.__name__}' in a compiled NumPy program", "it calls itself", "write a loop"
             )
-        if getattr(function, "_njit_traces", None):
-            return function(*args, **kwargs)
         return Runtime(program_of(function), self.trace, self.stack).function()(*args, **kwargs)
 
     def attribute(self, owner: Any, name: str) -> Any:
@@ -246,8 +249,8 @@ class Runtime:
             try:
                 results = lax.cond(test.test.traced, traced(then), traced(other))
                 break
-            except OuterRef:
-                raise  # the trace around passes the array in
+            except _PASSED_ON:
+                raise
             except HloomError:
                 again = _common(sides.get(then), sides.get(other))
                 if len(unbound) == missing and (again is None or again == common):
@@ -273,7 +276,7 @@ class Runtime:
         if indexed and body is not None and (length is None or length > FEW):
             try:
                 return Taken(True, for_each(loop, items, names, body))
-            except OuterRef:
+            except _PASSED_ON:
                 raise
             except (Undecided, HloomError):
                 if length is None or length > UNROLLED:
@@ -283,7 +286,15 @@ class Runtime:
         found = list(items)
         if len(found) > UNROLLED:
             raise self.trace.refused[-1]
-        return Taken(False, {}, found)
+        return Taken(False, {}, self._several(found))
+
+    def _several(self, items: list[Any]) -> Iterator[Any]:
+        """The iterations of a loop, traced one after the other. Those of loops within each other multiply."""
+        self.trace.copies *= max(1, len(items))
+        if self.trace.copies > COPIES:
+            raise self.trace.refused[-1]
+        yield from items
+        self.trace.copies //= max(1, len(items))
 
     def while_loop(
         self, number: int, names: dict[str, Any], body: Callable | None = None, test: Callable | None = None
@@ -299,10 +310,8 @@ class Runtime:
     def _kernel(self, loop: Loop, names: dict[str, Any]) -> Taken | None:
         try:
             return Taken(True, kernel_of(loop, names, self.program.function, self.trace.watch))
-        except OuterRef:
-            raise
         except HloomError as error:
-            if not isinstance(error, (UnsupportedError, ArgumentError, DTypeError)):
+            if isinstance(error, _PASSED_ON) or not isinstance(error, (UnsupportedError, ArgumentError, DTypeError)):
                 raise
             self.trace.refused.append(error)
             return None

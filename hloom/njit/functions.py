@@ -210,7 +210,8 @@ def _function(name: str, module: str, args: tuple, kwargs: dict) -> Any:
             kwargs["dtype"] = np.uint64 if letter == "u" else np.int64
         elif name in _MEANS:
             args = (first.astype(np.float64), *args[1:])
-    return _result(found(*args, **kwargs), name, out)
+    narrow = any(getattr(a, "dtype", None) == np.int32 for a in (*args, *kwargs.values()))
+    return _result(found(*args, **kwargs), (narrow and name not in _POSITIONS) or "dtype" in kwargs, out)
 
 
 def _argument(value: Any) -> Any:
@@ -219,14 +220,16 @@ def _argument(value: Any) -> Any:
     return value.traced if isinstance(value, Value) else value
 
 
-def _result(found: Any, name: str = "", out: Any = None) -> Any:
+def _result(found: Any, narrow: bool = True, out: Any = None) -> Any:
+    """What hloom's function returned, as NumPy's does. narrow: whether integers may have 32 bits, as an argument's or
+    as asked for; those that a function counts or finds have 64."""
     if isinstance(found, tuple) and hasattr(found, "_fields"):
-        return type(found)(*[_result(f) for f in found])
+        return type(found)(*[_result(f, narrow) for f in found])
     if isinstance(found, (tuple, list)):
-        return type(found)([_result(f) for f in found])
+        return type(found)([_result(f, narrow) for f in found])
     if not hasattr(found, "shape"):
         return found
-    if name in _POSITIONS and found.dtype != np.int64:
+    if found.dtype == np.int32 and not narrow:
         found = found.astype(np.int64)
     made = Array.of(found) if found.shape else Number(found.astype(found.dtype) if found.weak else found)
     if out is not None:
@@ -329,12 +332,19 @@ def _shape(x: Any) -> tuple[int, ...]:
     return as_value(x).shape
 
 
+def _histogram(x: Any, *args: Any, **kwargs: Any) -> Any:
+    counts, edges = _function("histogram", "numpy", (x, *args), dict(kwargs))
+    whole = kwargs.get("weights") is None and not kwargs.get("density")
+    return (Array.of(counts.traced.astype(np.int64)) if whole else counts), edges
+
+
 def _result_type(*values: Any) -> np.dtype:
     return np.result_type(*[v if isinstance(v, (type, np.dtype, str)) else kind(v) for v in values])
 
 
 _SPECIAL: dict[str, Callable] = {
     "result_type": _result_type,
+    "histogram": _histogram,
     "copy": _copy, "array": _array, "asarray": _asarray, "ascontiguousarray": _asarray, "reshape": _reshape,
     "ravel": _ravel, "transpose": _transpose, "flip": _flip, "empty": _empty, "full": _full,
     "zeros": lambda shape, dtype=float, **o: _full(shape, 0, dtype),

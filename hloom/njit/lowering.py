@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Const, If, Var
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, If, Var
 from hloom.ir.types import DTYPES, HLO_NAME, PRED
 from hloom.kernels.frontend.arrays import SCRATCH, Array
 from hloom.kernels.frontend.lowering import Lowering
@@ -36,13 +37,36 @@ class NumpyLowering(Lowering):
 
     def check(self, index: Number, size: Number, view: View, dimension: int) -> Number:
         """An index may count from the end."""
+        index = self.cast(index, S64, index.weak)
         low = index.span[0]
         high = size.span[1]
         if index.known is None and (low is None or low < 0) and (low is None or high is None or low < high):
-            held = Number(self._held(index.expr), index.dtype, index.weak, index.span)
+            held = Number(self._held(index.expr), S64, index.weak, index.span)
             moved = self.choice(self.compare("<", held, integer(0)).expr, self.binary("+", held, size), held)
             index = Number(self.named(moved.expr, "index"), S64, index.weak)
         return super().check(index, size, view, dimension)
+
+    def _range(self, node: ast.For, bounds: list[Number]) -> None:
+        """A step that is not known is positive."""
+        if len(bounds) < 3 or bounds[2].known is not None:
+            super()._range(node, bounds)
+            return
+        start, stop, step = [Number(self._held(b.expr), S64, b.weak, b.span, b.known) for b in bounds]
+        if step.span[0] is None or step.span[0] < 1:
+            test = self.compare("<", step, integer(1))
+            self.fail_if(test.expr, "the step of a range, at least 1", None, step.expr)
+        last = self.binary("-", self.binary("+", self.binary("-", stop, start), step), integer(1))
+        count = self.binary("max", Number(Binary("s64", "//", last.expr, step.expr), S64), integer(0))
+        count = Number(self._held(count.expr), S64, True, (0, None))
+        span = (start.span[0], None if stop.span[1] is None else stop.span[1] - 1)
+
+        def made(k: Number) -> Number:
+            value = self.binary("+", start, self.binary("*", k, step))
+            var = self.named(value.expr, "index")
+            self.spans[var] = span
+            return Number(var, S64, True, span)
+
+        self._counted(node, integer(0), count, 1, made)
 
     def scratch(self, dims: Sequence[Number], dtype: np.dtype, hint: str) -> View:
         """An array that is too large for the stack is memory of the whole kernel, where one thread runs."""

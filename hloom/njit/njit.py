@@ -14,7 +14,7 @@ from hloom.arrays.array import Array as HloomArray
 from hloom.contexts import enable_x64
 from hloom.dispatch.jit import jit
 from hloom.dispatch.signature import distinct
-from hloom.errors import ArgumentError, DTypeError
+from hloom.errors import ArgumentError, DTypeError, HloomError
 from hloom.ir.records import record
 from hloom.kernels.faults import watch
 from hloom.njit.calls import Entry, is_quick, settings
@@ -148,8 +148,9 @@ class NumpyFunction:
 
     def _in_program(self, bound: dict[str, Any]) -> dict[str, Any]:
         """A call by `jit`, whose results are hloom's."""
-        self._until_decided(bound, lambda spec, arrays: self._jit(spec)(*arrays))
-        made = self._made
+        # Derivatives need to know how often loops run.
+        _, spec, arrays = self._arguments(bound, known_integers=True)
+        made = self._run(lambda spec, arrays: self._jit(spec)(*arrays), spec, arrays, known_integers=True)
         for number, word in made["faults"].items():
             watch(*Trace.checked[int(number)], word)
         return made
@@ -157,21 +158,34 @@ class NumpyFunction:
     def _until_decided(self, bound: dict[str, Any], run: Callable):
         """Runs with the arguments as they are traced; integers become known where the program asks for one."""
         while True:
-            leaves, spec, arrays = self._arguments(bound)
+            leaves, spec, arrays = self._arguments(bound, self._known_integers)
             try:
-                self._made = run(spec, arrays)
-            except Undecided as error:
-                if self._known_integers and self._trace.refused:
-                    raise self._trace.refused[0] from None
-                if self._known_integers:
-                    raise ArgumentError(
-                        f"{error.what} that is known while '{self.name}' is compiled",
-                        "it is computed from the arrays' elements", "compute it from shapes and integers",
-                    ) from None  # fmt: skip
+                self._made = self._run(run, spec, arrays)
+            except (Undecided, HloomError) as error:
+                # A loop that no kernel takes, because of a size, may be one of a known size.
+                decides = isinstance(error, Undecided) or (
+                    self._trace.refused and any(k is int for _, k in spec.python)
+                )
+                if self._known_integers or not decides:
+                    raise
                 self._known_integers = True
                 self._entries.clear()
             else:
                 return leaves, spec, arrays
+
+    def _run(self, run: Callable, spec: Spec, arrays: list, known_integers: bool = False) -> Any:
+        """Runs; what is still undecided with all integers of Python known is an error."""
+        try:
+            return run(spec, arrays)
+        except Undecided as error:
+            if not (known_integers or self._known_integers):
+                raise
+            if self._trace.refused:
+                raise self._trace.refused[0] from None
+            raise ArgumentError(
+                f"{error.what} that is known while '{self.name}' is compiled",
+                "it is computed from the arrays' elements", "compute it from shapes and integers",
+            ) from None  # fmt: skip
 
     def _bound(self, args, kwargs) -> dict[str, Any]:
         try:
@@ -181,12 +195,12 @@ class NumpyFunction:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _arguments(self, bound: dict[str, Any]) -> tuple[list, Spec, list]:
+    def _arguments(self, bound: dict[str, Any], known_integers: bool) -> tuple[list, Spec, list]:
         leaves, structure = tree.flatten(list(bound.values()))
         known, python, arrays = [], [], []
         for k, leaf in enumerate(leaves):
             kind = type(leaf)
-            if kind in _NUMBERS and not (self._known_integers and kind in (int, bool)):
+            if kind in _NUMBERS and not (known_integers and kind in (int, bool)):
                 python.append((k, kind))
                 arrays.append(_NUMBERS[kind](leaf))
             elif isinstance(leaf, (np.ndarray, np.generic)) or hasattr(leaf, "_shape"):

@@ -89,15 +89,12 @@ def program_of(function: Callable) -> Program:
         (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
     except (OSError, TypeError, SyntaxError, ValueError):
         tree = None
-    if not isinstance(tree, ast.FunctionDef):
-        if isinstance(tree, (ast.Assign, ast.Expr, ast.Return)) and name == "<lambda>":
-            tree = _of_lambda(tree)
-        if not isinstance(tree, ast.FunctionDef):
-            raise UnsupportedError(
-                f"the function '{name}'",
-                "it has no source that can be read",
-                "define it with def in a file or notebook",
-            )
+    if tree is not None and name == "<lambda>":
+        tree = _of_lambda(tree, function)
+    if not isinstance(tree, ast.FunctionDef) or tree.name not in (name, "lambda_"):
+        raise UnsupportedError(
+            f"the function '{name}'", "it has no source that can be read", "define it with def in a file or notebook"
+        )
     file = inspect.getsourcefile(function) or ""
     ast.increment_lineno(tree, first - 1)
     tree.decorator_list = []
@@ -115,12 +112,19 @@ def program_of(function: Callable) -> Program:
     return Program(_factory(tree, function, file), tuple(rewriter.loops), function)
 
 
-def _of_lambda(tree: ast.stmt) -> ast.stmt | None:
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+def _of_lambda(tree: ast.stmt, function: Callable) -> ast.stmt | None:
+    """The only lambda of a statement whose code is the function's, as a function with a name."""
+    own = function.__code__
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) and [a.arg for a in node.args.args] == [*own.co_varnames[: own.co_argcount]]:
+            made = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval").co_consts
+            if any(getattr(code, "co_code", None) == own.co_code and code.co_names == own.co_names for code in made):
+                found.append(node)
     if len(found) != 1:
         return None
-    made = ast.FunctionDef("lambda_", found[0].args, [ast.Return(found[0].body)], [], None, None)
-    return ast.fix_missing_locations(ast.copy_location(made, tree))
+    named = ast.FunctionDef("lambda_", found[0].args, [ast.Return(found[0].body)], [], None, None)
+    return ast.fix_missing_locations(ast.copy_location(named, found[0]))
 
 
 def _refuse(tree: ast.FunctionDef, file: str, name: str) -> None:

@@ -343,7 +343,7 @@ def _entry(entry: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if isinstance(entry, Number):
         if entry.dtype.kind == "b":
             raise UnsupportedError("an index by a truth value", "a traced number", "use np.where")
-        value = entry.traced
+        value = converted(entry, np.dtype(np.int64))
         return hnp.where(value < 0, value + shape[axis], value)
     if isinstance(entry, Array):
         return entry.traced

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Const, For, If, Load, Scratch, Var
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Call, Const, For, If, Jump, Load, Scratch, Var, While
 from hloom.errors import ArgumentError, ShapeError, UnsupportedError
 from hloom.ir.op_table import OPS
 from hloom.ir.types import HLO_NAME, PRED, default_dtype
@@ -313,6 +313,35 @@ class Arrays(Memory):
 
         self.over([*rows, first.dims[-1], *columns], add)
         return made
+
+    def sorted_in_place(self, view: View) -> None:
+        """Sorts a vector by insertion; a NaN is greater than all others."""
+        self.require_writable(view)
+        size = view.dims[0]
+        outer = Var("s64", self.fresh("k"))
+        place = Var("s64", self.fresh("at"), True)
+        most = size.span[1]
+        self.spans[outer] = (1, None if most is None else most - 1)
+        block, self.block = self.block, []
+        held = self.load(view, [Number(outer, S64, span=self.spans[outer])])
+        kept = Number(self._held(held.expr), held.dtype)
+        self.block.append(Assign(place, outer))
+        body, self.block = self.block, []
+        here = Number(place, S64, span=(1, None if most is None else most - 1))
+        before = self.binary("-", here, integer(1))
+        other = self.load(view, [before])
+        other = Number(self._held(other.expr), other.dtype)
+        after = self.compare("<=", other, kept)
+        if other.dtype.kind == "f":
+            after = self.call("or", after, self.compare("!=", kept, kept))
+        self.block.append(If(after.expr, [Jump("break")]))
+        self.store(view, [here], other)
+        self.block.append(Assign(place, before.expr))
+        inner, self.block = self.block, body
+        self.block.append(While(Binary("pred", ">", place, Const("s64", 0)), inner))
+        self.store(view, [Number(place, S64, span=(0, None if most is None else most - 1))], kept)
+        body, self.block = self.block, block
+        self.block.append(For(outer, Const("s64", 1), size.expr, Const("s64", 1), body))
 
     # --- indices and slices
 

@@ -55,7 +55,8 @@ OPERATORS = {
 REDUCTIONS = {"sum": "sum", "prod": "prod", "max": "max", "amax": "max", "min": "min", "amin": "min", "all": "and",
               "any": "or"}  # fmt: skip
 METHODS = frozenset(
-    (*REDUCTIONS, "mean", "argmax", "argmin", "astype", "copy", "dot", "item", "fill")
+    (*REDUCTIONS, "mean", "argmax", "argmin", "astype", "copy", "dot", "item", "fill", "flatten",
+     "ravel", "sort")
 )  # fmt: skip
 MADE = frozenset(("empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like"))
 _BUILTINS = frozenset(

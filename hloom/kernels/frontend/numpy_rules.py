@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hloom.ir.records import replace
 from hloom.ir.types import DTYPES, PRED, default_dtype
 from hloom.kernels.frontend.expressions import Expressions
 from hloom.kernels.frontend.values import S64, Lazy, Number, Static, Value, View, integer
@@ -177,6 +178,35 @@ def _norm(self: Expressions, given: list[Value], named: dict[str, Value], text: 
     return self.elementwise(lambda x: self.call("sqrt", x), self.as_operand(total, text))
 
 
+def _flatten(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    array = self.as_operand(given[0], text)
+    if isinstance(array, Number) or len(given) > 1 or named:
+        self.unsupported(f"{text:.60}", "flatten an array, in C order")
+    view = self.kept(array, "flat")
+    return replace(view, dims=(self.product(view.dims),), strides=(integer(1),))
+
+
+def _ravel(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    view = given[0]
+    if isinstance(view, View):
+        strides = self.strides(view.dims)
+        if any(own.expr != other.expr for own, other in zip(view.strides, strides, strict=True)):
+            self.unsupported(f"{text:.60}", "ravel whole arrays, or use flatten, which copies")
+        return replace(view, dims=(self.product(view.dims),), strides=(integer(1),))
+    return _flatten(self, given, named, text)
+
+
+def _sort(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    """`x.sort()`, of a short vector."""
+    view = given[0]
+    most = view.dims[0].span[1] if isinstance(view, View) and len(view.dims) == 1 else None
+    if not isinstance(view, View) or most is None or most > 1024 or len(given) > 1 or named:
+        self.unsupported(f"{text:.60}", "sort vectors of up to 1024 elements, or outside of the loop")
+    self.writes += 1
+    self.sorted_in_place(view)
+    return Static(None)
+
+
 def _complex(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
     parts = [self.cast(self.as_operand_number(value, text), _F64) for value in given]
     parts += [self.cast(self.number(0.0), _F64)] * (2 - len(parts))
@@ -188,6 +218,6 @@ RULES: dict[str, Callable] = {
     "round": _round, "int": _cast("int"), "float": _cast("float"), "bool": _cast("bool"), "astype": _astype,
     "copy": _copy, "len": _len, "dot": _dot, "vdot": _dot, "argmax": _place("max"), "argmin": _place("min"),
     "arange": _arange, "flip": _flip, "outer": _outer, "var": _variance, "std": _deviation, "norm": _norm,
-    "complex": _complex,
+    "complex": _complex, "flatten": _flatten, "ravel": _ravel, "sort": _sort,
     "item": _item, "hypot": _hypot, "fill": _fill,
 }  # fmt: skip
