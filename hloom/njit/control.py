@@ -161,13 +161,14 @@ class Runtime:
             return Array.of(as_value(owner).traced)[index]
         return owner[index]
 
-    def target(self, owner: Any) -> Any:
+    def target(self, owner: Any, whole: bool = False) -> Any:
+        """What is changed in place: an element or, if whole, the value of a name."""
         if isinstance(owner, np.ndarray):
             raise UnsupportedError(
                 "a change of an array that is not an argument", f"an array of {list(owner.shape)} from outside",
                 "pass it as an argument",
             )  # fmt: skip
-        if isinstance(owner, Number):
+        if isinstance(owner, Number) and not whole:
             raise TypeError(f"'{owner.dtype}' object does not support item assignment")
         return owner
 

@@ -40,6 +40,8 @@ class _Arguments:
         self.arrays: dict[str, Array] = {}
         self.firsts: dict[str, str] = {}
         self.outside = dict(outside)
+        self.moved: set[str] = set()  # arguments that are views whose index is computed
+        self.constants: set[int] = set()  # Refs of arrays from outside of the program
         for name in sorted(loop.read | (loop.assigned & loop.live)):
             if name in bound:
                 self._take(name, bound[name])
@@ -48,7 +50,9 @@ class _Arguments:
             self._take_array(name, value)
 
     def _take(self, name: str, value: Any) -> None:
-        value = as_value(value) if isinstance(value, np.ndarray) else value
+        if isinstance(value, np.ndarray):
+            value = as_value(value)
+            self.constants.add(id(value.ref))
         carried = name in self.loop.assigned
         own = f"{name}_first" if carried else name
         if isinstance(value, Array):
@@ -67,17 +71,24 @@ class _Arguments:
 
     def _take_array(self, name: str, value: Array) -> None:
         whole = self.wholes.get(id(value.ref))
+        if whole is not None and (value.moved or whole in self.moved):
+            error = UnsupportedError(f"'{name}' in a loop", "it shares memory with a view whose index is computed",
+                                     "index the whole array in the loop")  # fmt: skip
+            error.source = self.loop.source
+            raise error
         if whole is None:
-            self.wholes[id(value.ref)] = whole = f"{name}_whole" if value.steps else name
-            traced = value.ref.read()
+            self.wholes[id(value.ref)] = whole = f"{name}_whole" if value.steps and not value.moved else name
+            if value.moved:
+                self.moved.add(whole)
+            traced = value.traced if value.moved else value.ref.read()
             self.shapes[whole] = Shape(traced.dtype, traced.shape)
             self.given.append(traced)
         if whole != name:
             self.parts[name] = _part(value, whole)
 
-    def ref_of(self, whole: str) -> Ref:
-        """The Ref whose value is an argument."""
-        return next(a.ref for a in self.arrays.values() if self.wholes[id(a.ref)] == whole)
+    def ref_of(self, whole: str) -> Ref | Array:
+        """What an argument is the value of: a Ref, or a view whose place in it is computed."""
+        return next(a if a.moved else a.ref for a in self.arrays.values() if self.wholes[id(a.ref)] == whole)
 
 
 def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: Callable) -> dict[str, Any]:
@@ -100,6 +111,11 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
         definition, loop.file, 0, arguments.outside, arguments.shapes, loop.function, frozenset(arguments.weak),
         parts=arguments.parts, written=set(), lowering=NumpyLowering,
     )  # fmt: skip
+    if any(id(arguments.ref_of(whole)) in arguments.constants for whole in made.changed):
+        error = UnsupportedError("a change of an array that is not an argument", "a loop changes an array from outside",
+                                 "pass it as an argument")  # fmt: skip
+        error.source = loop.source
+        raise error
     kernel = instance(made.body, made.fault)
     found = bind("kernel", *arguments.given, kernel=kernel)
     if made.checks:

@@ -20,7 +20,7 @@ from hloom.kernels.faults import watch
 from hloom.njit.calls import Entry, is_quick, settings
 from hloom.njit.control import Runtime, Trace
 from hloom.njit.rewriting import Program, program_of
-from hloom.njit.values import Array, Number, Unbound, Undecided, Value, as_value
+from hloom.njit.values import Array, Number, Unbound, Undecided, Value, as_value, watching
 from hloom.tracing.trace import Tracer, current_trace
 from hloom.tree import pytrees as tree
 
@@ -242,6 +242,7 @@ class NumpyFunction:
         before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
         arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
         self._trace = Trace(current_trace())
+        watching.set(self._trace.watch)
         function = Runtime(self.program, self._trace).function()
         kinds = [p.kind for p in self.signature.parameters.values()]
         if any(kind in (kind.POSITIONAL_ONLY, kind.VAR_POSITIONAL, kind.VAR_KEYWORD) for kind in kinds):

@@ -357,6 +357,13 @@ class _Rewriter(ast.NodeTransformer):
 
     # --- statements
 
+    def visit_AugAssign(self, node: ast.AugAssign):
+        self.generic_visit(node)
+        if not isinstance(node.target, ast.Name):
+            return node
+        checked = ast.Expr(self.runtime("target", _load(node.target.id), ast.Constant(True), at=node))
+        return [ast.fix_missing_locations(ast.copy_location(checked, node)), node]
+
     def _loop_of(self, node: ast.For | ast.While | ast.If, original: Any) -> int:
         head = [original.target, original.iter] if isinstance(original, ast.For) else [original.test]
         body = [*original.body, *original.orelse]

@@ -11,6 +11,7 @@ import functools
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,16 +19,23 @@ import numpy as np
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, UnsupportedError
 from hloom.ir.records import record
+from hloom.ir.source import Source, current_source
+from hloom.kernels.faults import watch
+from hloom.kernels.frontend.memory import FAULT_BITS, Check
 from hloom.tracing.refs import Ref
 from hloom.tracing.trace import as_array
 
 __all__ = [
     "Array", "Number", "Range", "Unbound", "Undecided", "Value", "as_value", "converted", "dtype_of", "elementwise",
-    "traced",
+    "traced", "watching",
 ]  # fmt: skip
 
 _PYTHON = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64), complex: np.dtype(complex)}
 _KINDS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+
+
+# Called with a name, a key, checks and their fault: see `hloom.kernels.faults.watch`.
+watching: ContextVar[Callable] = ContextVar("watching", default=watch)
 
 
 class Undecided(Exception):
@@ -128,7 +136,7 @@ class Array(Value):
     the array cannot be changed in place, or ''.
     """
 
-    __slots__ = ("fixed", "layout", "ref", "steps")
+    __slots__ = ("fixed", "layout", "moved", "ref", "steps")
 
     def __init__(self, ref: Ref, steps: tuple[Step, ...] = (), layout: np.ndarray | None = None):
         self.ref, self.steps = ref, steps
@@ -136,6 +144,7 @@ class Array(Value):
             layout = np.empty(ref.shape, ref.dtype)
         self.layout = layout
         self.fixed = ""
+        self.moved = False  # whether its place in the whole is computed; `layout` is that of the first place
 
     @classmethod
     def of(cls, value: Any) -> Array:
@@ -181,7 +190,9 @@ class Array(Value):
         return self.ref is other.ref and self.steps == other.steps
 
     def view(self, step: Step, layout: np.ndarray) -> Array:
-        return Array(self.ref, (*self.steps, step), layout)
+        made = Array(self.ref, (*self.steps, step), layout)
+        made.moved, made.fixed = self.moved, self.fixed
+        return made
 
     # --- indices
 
@@ -194,10 +205,17 @@ class Array(Value):
         return iter([self[k] for k in range(len(self))])
 
     def __getitem__(self, index):
+        given = index
         index, basic, numbers = _index(index, self.shape)
         found = self.traced[index]
-        if not basic or numbers:
-            return Array.of(found) if found.shape or not basic else Number(found)
+        if not basic:
+            return Array.of(found)
+        if numbers and found.shape and self.layout is not None:
+            entries = given if isinstance(given, tuple) else (given,)
+            first = tuple([0 if isinstance(e, Number) else e for e in entries])
+            made = self.view(_part(index), self.layout[first])
+            made.moved = True
+            return made
         if not found.shape and not _has_ellipsis(index):
             return Number(found)
         if self.layout is None:
@@ -343,11 +361,15 @@ def _entry(entry: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if isinstance(entry, Number):
         if entry.dtype.kind == "b":
             raise UnsupportedError("an index by a truth value", "a traced number", "use np.where")
-        value = converted(entry, np.dtype(np.int64))
-        return hnp.where(value < 0, value + shape[axis], value)
+        return _checked(entry.traced, axis, shape[axis])
     if isinstance(entry, Array):
-        return entry.traced
+        return entry.traced if entry.dtype.kind not in "iu" else _checked(entry.traced, axis, shape[axis])
     if isinstance(entry, np.ndarray) and entry.ndim:
+        if entry.dtype.kind in "iu" and ((entry < -shape[axis]) | (entry >= shape[axis])).any():
+            raise IndexOutOfBoundsError(
+                f"elements {entry.tolist()} of axis {axis}", f"its size is {shape[axis]}",
+                "use indices within the array",
+            )  # fmt: skip
         return entry
     at = operator.index(entry)
     if not -shape[axis] <= at < shape[axis]:
@@ -355,6 +377,23 @@ def _entry(entry: Any, axis: int, shape: tuple[int, ...]) -> Any:
             f"element {at} of axis {axis}", f"its size is {shape[axis]}", "use an index within the array"
         )
     return at
+
+
+def _checked(index: Any, axis: int, size: Any) -> Any:
+    """Indices from 0 on. Where one is out of range, the program raises an error at the user's line."""
+    index = index.astype(np.int64)
+    found = hnp.where(index < 0, index + size, index)
+    if not isinstance(size, int) or 0 in index.shape:
+        return found
+    flat = index.reshape(-1)
+    outside = (flat < -size) | (flat >= size)
+    first = flat[hnp.argmax(outside)] if len(flat) > 1 else flat[0]
+    number = (first & np.int64((1 << FAULT_BITS) - 1)) | np.int64(1 << FAULT_BITS)
+    fault = hnp.where(outside.any(), number, np.int64(0)).reshape(1)
+    source = current_source() or Source("", 0, "")
+    checks = (Check(f"index of axis {axis}", size, source),)
+    watching.get()(source.function, f"index.{axis}.{size}.{source}", checks, fault)
+    return found
 
 
 def _bound(bound: Any) -> int | None:

@@ -245,7 +245,7 @@ n & 3
 (~A).astype(np.int64)
 np.abs(~N)
 h[~4] + n
-~B.astype(np.int64)
+(~B).astype(np.int64)
 np.minimum(n, ~p)
 """),
     "H": ("h", "h + 1\nh[::-1]\nh * h\nh // 2\nh % 3\nh - ~c\n-h\nnp.maximum(h, 0)\n~H + ~H\nh.copy()\n"),

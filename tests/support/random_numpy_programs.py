@@ -156,7 +156,7 @@ class Text:
                                  ("F2", f"c{self.fresh}", self.floats)):  # fmt: skip
             if re.search(rf"\b{hint}\b", head):
                 head = re.sub(rf"\b{hint}\b", name, head)
-                into.append(f"int({name})" if " in n:" in head or " in h:" in head or "zip(n" in head else name)
+                into.append(f"int({name})" if hint == "J" and re.search(r" in [nh]:|zip\(n", head) else name)
         self.add(head)
         self.inside(depth)
         del self.loops[kept[0] :], self.floats[kept[1] :]

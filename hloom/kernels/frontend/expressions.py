@@ -489,6 +489,13 @@ class Expressions(Arrays):
         if isinstance(owner, np.ufunc):
             return self._of_ufunc(owner, function.__name__, given, named, text)
         name = functions.known_name(function)
+        if name is not None and "out" in named:
+            target, made = named.pop("out"), self.called(function, given, named, node)
+            if not isinstance(target, View):
+                self.unsupported(f"out= in {text:.60}", "pass an array")
+            self.writes += 1
+            self.assign(target, self.as_operand(made, text))
+            return target
         if name is not None:
             try:
                 return self._known(name, given, named, text)
@@ -540,6 +547,8 @@ class Expressions(Arrays):
             return self._fold(name, operands)
         if name in functions.REDUCTIONS:
             return self._reduction(functions.REDUCTIONS[name], operands, named, given, text)
+        if named:
+            self.unsupported(f"{next(iter(named))}= in {text:.60}", "leave it out, or call it outside of the kernel")
         if name in functions.OPERATORS and len(operands) == 2:
             return self.elementwise(lambda a, b: self.binary(functions.OPERATORS[name], a, b), *operands)
         if name in functions.LOGICAL:

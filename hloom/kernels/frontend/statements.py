@@ -120,7 +120,7 @@ class Statements(Names):
     def _store(self, array: View, target: ast.Subscript, value) -> None:
         place = self.place(array, target)
         self.writes += bool(self.stack)
-        if not isinstance(place, View):
+        if not isinstance(place, View) or place.pointer is not array.pointer:
             self.unsupported(f"an assignment to {ast.unparse(target):.60}", "write a loop over the indices")
         if not place.dims and isinstance(value, Number):
             self.require_writable(place)
@@ -138,7 +138,8 @@ class Statements(Names):
             if not isinstance(array, View):
                 self.unsupported(f"an assignment to {ast.unparse(node.target):.60}", "assign to elements of an array")
             place = self.place(array, node.target)
-            assert isinstance(place, View)
+            if not isinstance(place, View) or place.pointer is not array.pointer:  # a copy
+                self.unsupported(f"an assignment to {ast.unparse(node.target):.60}", "write a loop over the indices")
             self.require_writable(place)
             read = lambda: place if place.dims else self.load(place, ())  # noqa: E731
             old, right = self.in_order(read, lambda: self.value(node.value))

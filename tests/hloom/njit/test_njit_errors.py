@@ -71,6 +71,19 @@ def strings(x):
     return names
 
 
+def changes_an_alias_of_a_global(x):
+    table = TABLE
+    table += x[:3]
+    return table
+
+
+def changes_a_global_in_a_loop(x):
+    table = TABLE
+    for k in range(3):
+        table[k] = x[k]
+    return table
+
+
 def changes_an_attribute(x):
     x.real = 1
     return x
@@ -79,6 +92,8 @@ def changes_an_attribute(x):
 @pytest.mark.parametrize(
     ("function", "error", "says", "line"),
     [
+        (changes_an_alias_of_a_global, UnsupportedError, "not an argument", 2),
+        (changes_a_global_in_a_loop, UnsupportedError, "not an argument", 3),
         (changes_an_attribute, UnsupportedError, "attribute", 1),
         (generator, UnsupportedError, "generator", 1),
         (tries, UnsupportedError, "try", 1),
@@ -115,6 +130,28 @@ def test_an_index_of_a_loop_out_of_range_at_its_line():
     with pytest.raises(ShapeError, match="the size 6") as caught:
         sums(X, 7)
     assert caught.value.source.line == sums.written.__code__.co_firstlineno + 4
+
+
+def test_indices_that_are_computed_out_of_range_at_their_line():
+    def read(x, n):
+        return x[n + 1]
+
+    def written(x, n):
+        x[int(x[n])] = 1
+
+    def several(x, n):
+        return x[np.arange(3) + n]
+
+    def in_a_branch(x, n):
+        if x[0] == 0:
+            x[n] += 1
+
+    for function, line in ((read, 1), (written, 1), (several, 1), (in_a_branch, 2)):
+        compiled = hl.njit(function)
+        compiled(X.copy(), 2)
+        with pytest.raises(ShapeError) as caught:
+            compiled(X + 0, 6)
+        assert caught.value.source.line == function.__code__.co_firstlineno + line
 
 
 def test_functions_without_source():

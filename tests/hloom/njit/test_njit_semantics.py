@@ -146,9 +146,41 @@ def an_early_truth_value(x):
     return 7, x[0, 0] > 0
 
 
+def out_in_a_loop(x):
+    for _ in range(3):
+        np.add(x, x, out=x)
+        np.maximum(x, 0.5, out=x)
+
+
+def masks_in_a_loop(x):
+    for _ in range(3):
+        x[x > 1] -= 2
+        x[0][x[1] > 0] = 5
+
+
+def elements_that_are_computed(x):
+    i = int(x.sum()) % 5
+    x[i] += 1
+    return x[i - 5, i], x[np.argsort(x[0]) % 5 - 5, 0]
+
+
+def views_at_computed_indices(x):
+    k = int(x.sum()) % 5
+    v = x[k]
+    w = x[k - 5, 1:]
+    x[k] += 1
+    v[0] = 7
+    w[2] += v[3]
+    for i in range(8):
+        v[i] *= 2
+    return v, w
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        views_at_computed_indices,
+        out_in_a_loop, masks_in_a_loop, elements_that_are_computed,
         changed_by_kernels_in_a_loop, a_loop_in_a_branch, from_the_end, an_early_truth_value,
         a_view_of_a_view, a_copy_where_reshape_is_one, rows, swaps, aliases, masks, negative_indices, chained,
         early_return, widened, ragged,
