@@ -36,6 +36,7 @@ class Entry:
 
     def __init__(self, compiled: Any, spec: Any, name: str, count: int):
         self.name, self.same = name, spec.same
+        self.strided = spec.strided
         executable = compiled.executable
         shapes = executable.output_shapes
         self._compiled, self._runner = compiled, executable.runner
@@ -50,6 +51,8 @@ class Entry:
     def fits(self, leaves: Sequence[Any]) -> bool:
         """Whether arguments share memory as those did that this was compiled for."""
         arrays = [(k, leaf) for k, leaf in enumerate(leaves) if type(leaf) is np.ndarray]
+        if tuple([k for k, leaf in arrays if not leaf.flags.c_contiguous]) != self.strided:
+            return False
         if len(arrays) < 2 or (not self.writes and not self.same):
             return is_quick()
         same = []

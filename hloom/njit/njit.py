@@ -56,7 +56,7 @@ class Spec:
     """The key of a call's program.
 
     tree, names: of the arguments. known: Python values, by the index of their leaf. python: indices of leaves that are
-    Python numbers. same: leaves that are one array.
+    Python numbers. same: leaves that are one array. strided: arrays whose elements are not in C order.
     """
 
     tree: Any
@@ -64,6 +64,7 @@ class Spec:
     known: tuple[tuple[int, Any, Any], ...]
     python: tuple[tuple[int, type], ...]
     same: tuple[tuple[int, int], ...]
+    strided: tuple[int, ...]
 
 
 class NumpyFunction:
@@ -209,7 +210,8 @@ class NumpyFunction:
                 arrays.append(leaf)
             else:
                 known.append((k, leaf, distinct(leaf)))
-        return leaves, Spec(structure, tuple(bound), tuple(known), tuple(python), _same(leaves)), arrays
+        strided = tuple([k for k, v in enumerate(leaves) if isinstance(v, np.ndarray) and not v.flags.c_contiguous])
+        return leaves, Spec(structure, tuple(bound), tuple(known), tuple(python), _same(leaves), strided), arrays
 
     def _jit(self, spec: Spec) -> Any:
         found = self._jitted.get(spec)
@@ -239,6 +241,8 @@ class NumpyFunction:
                 values.append(Number(array, python[k]))
             else:
                 values.append(Array.of(array) if array.shape else Number(array))
+                if k in spec.strided:
+                    values[-1].strided = True
         before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
         arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
         self._trace = Trace(current_trace())

@@ -136,7 +136,7 @@ class Array(Value):
     the array cannot be changed in place, or ''.
     """
 
-    __slots__ = ("fixed", "layout", "moved", "ref", "steps")
+    __slots__ = ("fixed", "layout", "moved", "ref", "steps", "strided")
 
     def __init__(self, ref: Ref, steps: tuple[Step, ...] = (), layout: np.ndarray | None = None):
         self.ref, self.steps = ref, steps
@@ -144,6 +144,7 @@ class Array(Value):
             layout = np.empty(ref.shape, ref.dtype)
         self.layout = layout
         self.fixed = ""
+        self.strided = False  # whether it is an argument that NumPy does not have in C order
         self.moved = False  # whether its place in the whole is computed; `layout` is that of the first place
 
     @classmethod
@@ -191,7 +192,7 @@ class Array(Value):
 
     def view(self, step: Step, layout: np.ndarray) -> Array:
         made = Array(self.ref, (*self.steps, step), layout)
-        made.moved, made.fixed = self.moved, self.fixed
+        made.moved, made.fixed, made.strided = self.moved, self.fixed, self.strided
         return made
 
     # --- indices
@@ -239,6 +240,9 @@ class Array(Value):
         shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
         if order != "C":
             raise UnsupportedError(f"reshape(order={order!r})", "arrays are in C order", "transpose first")
+        if self.strided and self.ndim > 1:
+            raise UnsupportedError("reshape of an argument whose elements are not in C order",
+                                   "in NumPy it may be a copy or a view", "pass np.ascontiguousarray(x)")  # fmt: skip
         try:
             if self.layout is None:
                 raise ValueError

@@ -154,6 +154,18 @@ def test_indices_that_are_computed_out_of_range_at_their_line():
         assert caught.value.source.line == function.__code__.co_firstlineno + line
 
 
+def test_a_reshaped_argument_that_is_not_in_c_order():
+    @hl.njit
+    def clear(x):
+        x.reshape(-1)[0] = 5
+
+    given = np.zeros((2, 3))
+    for _ in range(3):
+        clear(given)
+        with pytest.raises(UnsupportedError, match="C order"):
+            clear(given.T)
+
+
 def test_functions_without_source():
     scope: dict = {}
     exec("def f(x):\n    return x + 1", scope)
