@@ -35,6 +35,10 @@ class NumpyLowering(Lowering):
 
     promote = staticmethod(promotion)
 
+    def counter(self, index: Number) -> Number:
+        """An integer of Python, which takes the dtype of others."""
+        return Number(index.expr, index.dtype, True, index.span, index.known)
+
     def check(self, index: Number, size: Number, view: View, dimension: int) -> Number:
         """An index may count from the end."""
         index = self.cast(index, S64, index.weak)

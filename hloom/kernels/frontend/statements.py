@@ -347,7 +347,11 @@ class Statements(Names):
         step = bounds[2].known if len(bounds) == 3 else 1
         if not isinstance(step, int) or step == 0:
             self.unsupported(f"the step of {ast.unparse(node.iter):.60}", "use a step of a known number")
-        self._counted(node, start, stop, step, lambda index: index)
+        self._counted(node, start, stop, step, self.counter)
+
+    def counter(self, index: Number) -> Number:
+        """What `range` yields."""
+        return index
 
     def _counted(self, node: ast.For, start: Number, stop: Number, step: int, made) -> None:
         before = self._enter(node)

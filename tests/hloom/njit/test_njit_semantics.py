@@ -227,6 +227,17 @@ def test_dtypes_of_reductions_and_python_numbers(dtype):
     check(function, np.array([1, 0, 1, 1], dtype))
 
 
+def test_integers_of_a_range_take_the_dtype_of_others():
+    def function(x):
+        total = np.float32(0)
+        k = 0
+        for k in range(10):
+            total = total + x[k] * k
+        return total, np.float32(1) + k
+
+    check(function, np.linspace(0, 1, 10, dtype=np.float32))
+
+
 def test_integers_wrap_as_numpys():
     def function(x):
         total = np.int32(0)
