@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-__all__ = ["assigned", "live_after", "read"]
+__all__ = ["assigned", "live_after", "read", "rebound"]
 
 
 def read(nodes: Iterable[ast.AST]) -> set[str]:
@@ -37,6 +37,19 @@ def _assigned(node: ast.AST, found: set[str]) -> None:
         found.add(node.id)
     for child in ast.iter_child_nodes(node):
         _assigned(child, found)
+
+
+def rebound(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that statements assign otherwise than by `x += y`."""
+    found = set()
+    for node in nodes:
+        changed = {id(one.target) for one in ast.walk(node) if isinstance(one, ast.AugAssign)}
+        found |= {
+            one.id
+            for one in ast.walk(node)
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and id(one) not in changed
+        }
+    return found
 
 
 def live_after(body: list[ast.stmt], after: set[str] | None = None) -> dict[ast.stmt, set[str]]:

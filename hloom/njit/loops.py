@@ -14,7 +14,7 @@ from hloom.ir.types import Shape
 from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
 from hloom.kernels.instances import instance
-from hloom.njit.liveness import assigned
+from hloom.njit.liveness import rebound
 from hloom.njit.lowering import NumpyLowering
 from hloom.njit.rewriting import Loop
 from hloom.njit.values import Array, Number, Unbound, Value, as_value
@@ -99,13 +99,15 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
     """
     bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
     arguments = _Arguments(loop, bound, outside_names(function))
-    # A name that holds an array before the loop still holds it afterwards, or the kernel refuses the loop.
-    kept = {name: bound[name] for name in loop.assigned if name in arguments.arrays}
-    for name in sorted(kept.keys() & assigned(loop.node.orelse if isinstance(loop.node, (ast.For, ast.While)) else ())):
-        error = UnsupportedError(f"'{name}' in the 'else' of a loop", "it is changed", "change it after the loop")
+    # A name that is changed in place holds the same array afterwards. One that is bound anew holds another one, or a part
+    # of one, which a kernel does not say.
+    anew = rebound([loop.node])
+    kept = {name: bound[name] for name in loop.assigned - anew if name in arguments.arrays}
+    for name in sorted(anew & loop.live & arguments.arrays.keys()):
+        error = UnsupportedError(f"'{name}' after a loop", "the loop binds it to another array", "use another name")
         error.source = loop.source
         raise error
-    results = sorted(name for name in (loop.assigned & loop.live) - kept.keys() if name in bound)
+    results = sorted(name for name in (loop.assigned & loop.live) - arguments.arrays.keys() if name in bound)
     definition = _definition(loop, list(arguments.shapes), results, arguments.firsts)
     made = lowered(
         definition, loop.file, 0, arguments.outside, arguments.shapes, loop.function, frozenset(arguments.weak),

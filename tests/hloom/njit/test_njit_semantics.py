@@ -176,9 +176,21 @@ def views_at_computed_indices(x):
     return v, w
 
 
+def bound_anew_in_a_loop(x):
+    row = x[0]
+    for k in range(3):
+        row = x[k]
+        x[k, 0] += 1
+    part = x[1]
+    for part in x:
+        part[0] = 3
+    return row, part
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        bound_anew_in_a_loop,
         views_at_computed_indices,
         out_in_a_loop, masks_in_a_loop, elements_that_are_computed,
         changed_by_kernels_in_a_loop, a_loop_in_a_branch, from_the_end, an_early_truth_value,
