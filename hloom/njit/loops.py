@@ -99,8 +99,8 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
     """
     bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
     arguments = _Arguments(loop, bound, outside_names(function))
-    # A name that is changed in place holds the same array afterwards. One that is bound anew holds another one, or a part
-    # of one, which a kernel does not say.
+    # A name that is changed in place holds the same array afterwards. One that is bound anew holds another array, and
+    # the kernel does not say which.
     anew = rebound([loop.node])
     kept = {name: bound[name] for name in loop.assigned - anew if name in arguments.arrays}
     for name in sorted(anew & loop.live & arguments.arrays.keys()):
