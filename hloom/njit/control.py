@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ClassVar
@@ -15,13 +16,14 @@ from hloom.ir.records import record
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
 from hloom.njit import functions
+from hloom.njit.items import Items, Range, range_of
 from hloom.njit.loops import kernel_of
 from hloom.njit.rewriting import RUNTIME, Loop, Program, program_of
 from hloom.njit.staged import for_each, while_true
 from hloom.njit.values import (
     Array,
+    Memory,
     Number,
-    Range,
     Unbound,
     Undecided,
     Value,
@@ -103,10 +105,9 @@ class Runtime:
     def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         function = getattr(function, "written", function)
         function, of_elements = of_numba(function)
-        if function is range:
-            return range(*args) if all(map(_is_integer, args)) else _range(args)
-        if function is len and args and isinstance(args[0], (Array, np.ndarray)):
-            return len(args[0])
+        found = _over(function, args, kwargs)
+        if found is not NotImplemented:
+            return found
         if isinstance(function, FunctionType) and not functions.is_of_numpy(function) and not _is_of_hloom(function):
             if of_elements:
                 raise UnsupportedError(
@@ -257,7 +258,7 @@ class Runtime:
                 if len(unbound) == missing and (again is None or again == common):
                     raise
                 missing, common = len(unbound), again
-        shared = {id(value.ref) for value in names.values() if isinstance(value, Array)}
+        shared = {id(value.ref): value.ref for value in names.values() if isinstance(value, Array)}
         joined = _Join(sides[then], sides[other], list(results), loop, shared).found
         return joined if returns else dict(zip(wanted, joined, strict=True))
 
@@ -266,7 +267,7 @@ class Runtime:
     def for_loop(self, number: int, items: Any, names: dict[str, Any], body: Callable | None = None) -> Taken:
         """A loop over a range, an array, or several of them: one kernel; else a loop of the program, or its iterations
         one after the other."""
-        if not isinstance(items, (range, Range, Array, np.ndarray, enumerate, zip, reversed)):
+        if not isinstance(items, (range, Range, Array, np.ndarray, Items)):
             return Taken(False, {}, items)
         loop = self.program.loops[number]
         taken = self._kernel(loop, names)
@@ -284,12 +285,11 @@ class Runtime:
                     raise
         if isinstance(items, Range):
             raise self.trace.refused[-1]
-        found = list(items)
-        if len(found) > UNROLLED:
+        if len(items) > UNROLLED:
             raise self.trace.refused[-1]
-        return Taken(False, {}, self._several(found))
+        return Taken(False, {}, self._several(items))
 
-    def _several(self, items: list[Any]) -> Iterator[Any]:
+    def _several(self, items: Any) -> Iterator[Any]:
         """The iterations of a loop, traced one after the other. Those of loops within each other multiply."""
         self.trace.copies *= max(1, len(items))
         if self.trace.copies > COPIES:
@@ -318,17 +318,25 @@ class Runtime:
             return None
 
 
+def _over(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call of a function of Python about what loops go over; NotImplemented for others."""
+    if function is range:
+        return range(*args) if all(map(_is_integer, args)) else range_of(args)
+    if function is len and args and isinstance(args[0], (Array, np.ndarray)):
+        return len(args[0])
+    if function in (enumerate, zip, reversed) and any(isinstance(a, (Array, Items, np.ndarray)) for a in args):
+        values = tuple([as_value(a) if isinstance(a, np.ndarray) else a for a in args])
+        if all(hasattr(a, "__len__") or isinstance(a, (int, Number)) for a in values):
+            return Items.of(function, values, kwargs)
+    return NotImplemented
+
+
 def _is_of_hloom(function: Any) -> bool:
     return (getattr(function, "__module__", None) or "").split(".")[0] == "hloom"
 
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer))
-
-
-def _range(args: tuple) -> Range:
-    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
-    return Range(start, stop, step)
 
 
 def _truth(value: Any) -> Any:
@@ -388,9 +396,10 @@ def _common(first: Leaves | None, second: Leaves | None) -> list[np.dtype] | Non
 class _Join:
     """The values of the names after a branch. results: of the leaves. shared: Refs of arrays from before it."""
 
-    def __init__(self, first: Leaves, second: Leaves, results: list[Any], loop: Loop, shared: set[int]):
+    def __init__(self, first: Leaves, second: Leaves, results: list[Any], loop: Loop, shared: dict[int, Memory]):
         self.pairs = iter(zip(first.values, second.values, results, strict=True))
         self.loop, self.shared = loop, shared
+        self.refs = [Counter(id(v.ref) for v in side.values if isinstance(v, Array)) for side in (first, second)]
         self.found = self.of(first.tree, second.tree)
 
     def of(self, one: Any, other: Any) -> Any:
@@ -414,7 +423,8 @@ class _Join:
             return Number(value, python.pop() if len(python) == 1 else None)
         if isinstance(a, Array) and isinstance(b, Array) and a.is_same(b):
             return a
-        made = Array.of(value)
-        if any(isinstance(v, Array) and id(v.ref) in self.shared for v in (a, b)):
-            made.fixed = "a branch decides which array it is"
-        return made
+        refs = [id(v.ref) for v in (a, b) if isinstance(v, Array)]
+        origins = [self.shared[ref] for ref in refs if ref in self.shared]
+        if origins or any(counts[ref] > 1 for counts in self.refs for ref in refs):
+            return Array.one_of(value, "a branch decides which array it is", origins)
+        return Array.of(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-__all__ = ["assigned", "live_after", "read", "rebound"]
+__all__ = ["assigned", "live_after", "own_jumps", "read", "rebound"]
 
 
 def read(nodes: Iterable[ast.AST]) -> set[str]:
@@ -98,3 +98,12 @@ def _before(node: ast.stmt, live: set[str], found: dict, at_break: set[str], at_
     if isinstance(node, ast.AugAssign):
         stored = set()
     return (live - stored) | read([node])
+
+
+def own_jumps(node: ast.AST):
+    """Jumps that leave a statement: not those of loops within it."""
+    if isinstance(node, (ast.For, ast.While, ast.FunctionDef, ast.Lambda)):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from own_jumps(child)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,8 +18,7 @@ from hloom.kernels.instances import instance
 from hloom.njit.liveness import rebound
 from hloom.njit.lowering import NumpyLowering
 from hloom.njit.rewriting import Loop
-from hloom.njit.values import Array, Number, Unbound, Value, as_value
-from hloom.tracing.refs import Ref
+from hloom.njit.values import Array, Memory, Number, Unbound, Value, as_value
 from hloom.tracing.trace import bind
 
 __all__ = ["kernel_of"]
@@ -70,6 +70,7 @@ class _Arguments:
             self.outside[name] = value
 
     def _take_array(self, name: str, value: Array) -> None:
+        value.require_current()
         whole = self.wholes.get(id(value.ref))
         if whole is not None and (value.moved or whole in self.moved):
             error = UnsupportedError(f"'{name}' in a loop", "it shares memory with a view whose index is computed",
@@ -86,7 +87,7 @@ class _Arguments:
         if whole != name:
             self.parts[name] = _part(value, whole)
 
-    def ref_of(self, whole: str) -> Ref | Array:
+    def ref_of(self, whole: str) -> Memory | Array:
         """What an argument is the value of: a Ref, or a view whose place in it is computed."""
         return next(a if a.moved else a.ref for a in self.arrays.values() if self.wholes[id(a.ref)] == whole)
 
@@ -111,7 +112,7 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
     definition = _definition(loop, list(arguments.shapes), results, arguments.firsts)
     made = lowered(
         definition, loop.file, 0, arguments.outside, arguments.shapes, loop.function, frozenset(arguments.weak),
-        parts=arguments.parts, written=set(), lowering=NumpyLowering,
+        parts=arguments.parts, written=set(), lowering=functools.partial(NumpyLowering, serial=set()),
     )  # fmt: skip
     if any(id(arguments.ref_of(whole)) in arguments.constants for whole in made.changed):
         error = UnsupportedError("a change of an array that is not an argument", "a loop changes an array from outside",

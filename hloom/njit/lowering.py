@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, If, Var
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, If, Store, Var
+from hloom.errors import HloomError
 from hloom.ir.types import DTYPES, HLO_NAME, PRED
+from hloom.kernels.derivatives.activity import statements_of
+from hloom.kernels.derivatives.disjoint import is_disjoint
+from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.arrays import SCRATCH, Array
-from hloom.kernels.frontend.lowering import Lowering
+from hloom.kernels.frontend.lowering import Lowered, Lowering
+from hloom.kernels.frontend.memory import WritesArgument
+from hloom.kernels.frontend.names import Again, Widen
+from hloom.kernels.frontend.syntax import assigned_names
 from hloom.kernels.frontend.values import S64, Lazy, Number, View, integer
+from hloom.kernels.programs import Draft
+from hloom.njit.liveness import own_jumps
 
 __all__ = ["NumpyLowering", "promotion"]
 
@@ -31,13 +40,72 @@ def promotion(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
 
 
 class NumpyLowering(Lowering):
-    """Statements as NumPy has them."""
+    """Statements as NumPy has them.
+
+    serial: loops, by line and column, whose iterations depend on each other. Others are divided among the cores.
+    """
 
     promote = staticmethod(promotion)
 
     def counter(self, index: Number) -> Number:
         """An integer of Python, which takes the dtype of others."""
         return Number(index.expr, index.dtype, True, index.span, index.known)
+
+    def __init__(self, *given: Any, serial: set[tuple[int, int]]):
+        super().__init__(*given)
+        self.serial_loops = serial
+        self.divided: list[tuple[tuple[int, int], Draft]] = []  # loops, and their phases
+
+    def do_for(self, node: ast.For) -> None:
+        """A loop outside of others is divided among the cores where its iterations are independent, as far as can be
+        proved: they assign only names of their own, and access elements of their own of each array that they change."""
+        key = (node.lineno, node.col_offset)
+        bounds = None if key in self.serial_loops else self._independent(node)
+        if bounds is None:
+            super().do_for(node)
+            return
+        try:
+            with self._phase(bounds[1]) as item:
+                index = self.named(self.binary("+", bounds[0], item).expr, "index")
+                self.spans[index] = ranges.of_operation("+", bounds[0].span, item.span)
+                self.loops.definitions[index] = self.binary("+", bounds[0], item).expr
+                self._assign_to(node.target, Number(index, S64, True, self.spans[index]), "")
+                self.block_of(node.body)
+        except (WritesArgument, Widen):
+            raise
+        except HloomError:
+            self._is_serial(key)
+        self.divided.append((key, self.drafts[-1]))
+
+    def _is_serial(self, key: tuple[int, int]) -> NoReturn:
+        self.serial_loops.add(key)
+        raise Again
+
+    def _independent(self, node: ast.For) -> tuple[Number, Number] | None:
+        """(the first value, the number of iterations) of a loop that may be divided."""
+        call = node.iter
+        if self.within or self.depth or node.orelse or not isinstance(call, ast.Call) or call.keywords:
+            return None
+        if self.static(self.value(call.func)) is not range or not 1 <= len(call.args) <= 2:
+            return None
+        if any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body for n in own_jumps(s)):
+            return None
+        if not assigned_names([node.target, *node.body]).isdisjoint(self.names):
+            return None
+        found = [self.whole(self.scalar(a, "a bound of a range")) for a in call.args]
+        start, stop = (integer(0), found[0]) if len(found) == 1 else found
+        count = self.binary("-", stop, start)
+        return (start, count) if count.known is not None and count.known > 1 and start.known is not None else None
+
+    def _finish(self, result: Any, changed: Mapping[str, int]) -> Lowered:
+        made = super()._finish(result, changed)
+        for key, draft in self.divided:
+            stores = [s for one in statements_of(draft) for s in one.walk() if isinstance(s, Store)]
+            stored = {s.pointer for s in stores if isinstance(s.pointer, Var)}
+            own = {self.fault, *[s.var for s in draft.scratches]}
+            if not all(is_disjoint(draft, pointer, made.body) for pointer in stored - own):
+                self._is_serial(key)
+        return made
 
     def check(self, index: Number, size: Number, view: View, dimension: int) -> Number:
         """An index may count from the end."""

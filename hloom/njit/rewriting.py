@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from hloom.errors import UnsupportedError
 from hloom.ir.records import record
 from hloom.ir.source import Source
-from hloom.njit.liveness import assigned, live_after, read
+from hloom.njit.liveness import assigned, live_after, own_jumps, read
 
 __all__ = ["Loop", "Program", "program_of"]
 
@@ -399,7 +399,7 @@ class _Rewriter(ast.NodeTransformer):
         arguments.append(_locals())
         body = self.block(node.body, live)
         functions: list[ast.stmt] = []
-        jumps = node.orelse or any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body for n in _own_jumps(s))
+        jumps = node.orelse or any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body for n in own_jumps(s))
         if not jumps:
             parameters = [ast.arg(n) for n in names]
             inside = copy.deepcopy(body)
@@ -441,7 +441,7 @@ class _Rewriter(ast.NodeTransformer):
         then, other = self.block(node.body, live), self.block(node.orelse, live)
         held = f"_njit_test{number}"
         first = ast.Assign([_store(held)], self.runtime("truth", test, at=node))
-        jumps = any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body + node.orelse for n in _own_jumps(s))
+        jumps = any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body + node.orelse for n in own_jumps(s))
         plain = ast.If(_of(held, "value"), then, other)
         if jumps:
             plain.test = self.runtime("known_truth", _of(held, "test"), at=node)
@@ -485,15 +485,6 @@ class _Rewriter(ast.NodeTransformer):
 
 def _function(name: str, parameters: list[ast.arg], body: list[ast.stmt]) -> ast.FunctionDef:
     return ast.FunctionDef(name, ast.arguments([], parameters, None, [], [], None, []), body, [], None, None)
-
-
-def _own_jumps(node: ast.AST):
-    """Jumps that leave a statement: not those of loops within it."""
-    if isinstance(node, (ast.For, ast.While, ast.FunctionDef, ast.Lambda)):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _own_jumps(child)
 
 
 def _index(node: ast.expr) -> ast.expr:

@@ -10,9 +10,10 @@ import numpy as np
 from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ShapeError, UnsupportedError
+from hloom.njit.items import Range
 from hloom.njit.lowering import promotion
 from hloom.njit.rewriting import Loop
-from hloom.njit.values import Array, Number, Range, Unbound, Value, as_value, converted, dtype_of
+from hloom.njit.values import Array, Memory, Number, Unbound, Value, as_value, converted, dtype_of
 
 __all__ = ["for_each", "while_true"]
 
@@ -32,6 +33,8 @@ class _Carry:
         self.wanted = sorted(loop.assigned)
         self.numbers: dict[str, tuple[np.dtype, type | None]] = {}
         self.arrays: list[str] = []
+        self.origins: dict[str, dict[int, Memory]] = {}  # of arrays that names are bound to anew: which they may be
+        self.refs = {id(value.ref): value.ref for value in names.values() if isinstance(value, Array)}
         for name in self.wanted:
             value = names.get(name)
             if isinstance(value, (*_PLAIN, Number)):
@@ -51,18 +54,21 @@ class _Carry:
         """The values of the names at the beginning of an iteration."""
         values = dict(self.before)
         for name, value in zip(self.names, carried, strict=True):
-            values[name] = Number(value, self.numbers[name][1]) if name in self.numbers else Array.of(value)
+            if name in self.numbers:
+                values[name] = Number(value, self.numbers[name][1])
+            else:
+                values[name] = Array.one_of(value, "a loop decides which array it is", self.origins[name].values())
         return [values.get(name, Unbound(name)) for name in self.wanted]
 
     def next(self, made: Mapping[str, Any]) -> tuple:
         """The carried values after an iteration. Raises _Again."""
-        before = (dict(self.numbers), list(self.arrays))
+        before = (dict(self.numbers), list(self.arrays), {n: dict(o) for n, o in self.origins.items()})
         numbers = [self._number(name, made[name]) for name in list(self.numbers)]
         arrays = [self._array(name, made[name]) for name in before[1]]
         for name in self.wanted:
             if name not in self.numbers and name not in self.arrays:
                 self._kept(name, made[name])
-        if before != (self.numbers, self.arrays):
+        if before != (self.numbers, self.arrays, self.origins):
             raise _Again
         return (*numbers, *arrays)
 
@@ -79,6 +85,9 @@ class _Carry:
 
     def _array(self, name: str, after: Any) -> Any:
         before = self.before[name]
+        if isinstance(after, Array):
+            found = [after.ref, *[ref for ref, _ in after.origins]]
+            self.origins[name] |= {id(ref): ref for ref in found if id(ref) in self.refs}
         if not isinstance(after, Array) or after.shape != before.shape or after.dtype != before.dtype:
             self._refuse(name, after)
         return after.traced
@@ -89,6 +98,8 @@ class _Carry:
         if isinstance(before, Array):
             if not (isinstance(after, Array) and before.is_same(after)):
                 self.arrays.append(name)
+                self.origins[name] = {id(before.ref): before.ref}
+                self._array(name, after)
         elif before is not None and not isinstance(before, (Value, Unbound)) and before is not after:
             self._refuse(name)
 

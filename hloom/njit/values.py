@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -26,8 +26,8 @@ from hloom.tracing.refs import Ref
 from hloom.tracing.trace import as_array
 
 __all__ = [
-    "Array", "Number", "Range", "Unbound", "Undecided", "Value", "as_value", "converted", "dtype_of", "elementwise",
-    "traced", "watching",
+    "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "converted", "dtype_of",
+    "elementwise", "traced", "watching",
 ]  # fmt: skip
 
 _PYTHON = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64), complex: np.dtype(complex)}
@@ -128,33 +128,66 @@ class Step:
     put: Callable[[Any, Any], Any]
 
 
+class Memory(Ref):
+    """A Ref that counts its writes, as the program is traced."""
+
+    __slots__ = ("writes",)
+
+    def __init__(self, value: Any):
+        super().__init__(value)
+        self.writes = 0
+
+    def write(self, value: Any) -> None:
+        self.writes += 1
+        super().write(value)
+
+
 class Array(Value):
     """Memory, or a view of some.
 
     ref: its value. steps: from the whole array to the part. layout: an array of NumPy whose elements lie as these do in
     the memory of the whole one; nothing reads or writes it. None: the program computes how many there are. fixed: why
-    the array cannot be changed in place, or ''.
+    the array cannot be changed in place, or ''. origins: arrays that it may be, and how
+    often these were written before.
     """
 
-    __slots__ = ("fixed", "layout", "moved", "ref", "steps", "strided")
+    __slots__ = ("fixed", "layout", "moved", "origins", "ref", "steps", "strided")
 
-    def __init__(self, ref: Ref, steps: tuple[Step, ...] = (), layout: np.ndarray | None = None):
+    def __init__(self, ref: Memory, steps: tuple[Step, ...] = (), layout: np.ndarray | None = None):
         self.ref, self.steps = ref, steps
         if layout is None and all(isinstance(n, int) for n in ref.shape):
             layout = np.empty(ref.shape, ref.dtype)
         self.layout = layout
         self.fixed = ""
         self.strided = False  # whether it is an argument that NumPy does not have in C order
+        self.origins: tuple[tuple[Memory, int], ...] = ()
         self.moved = False  # whether its place in the whole is computed; `layout` is that of the first place
 
     @classmethod
     def of(cls, value: Any) -> Array:
         """New memory with the elements of an array."""
         value = as_array(value, "an array")
-        return cls(Ref(value.astype(value.dtype) if value.weak else value))
+        return cls(Memory(value.astype(value.dtype) if value.weak else value))
+
+    @classmethod
+    def one_of(cls, value: Any, reason: str, origins: Iterable[Memory]) -> Array:
+        """An array that may be one of others, or a view of one, as the program decides. It is read like any other as
+        long as these are not changed."""
+        made = cls.of(value)
+        made.fixed = reason
+        made.origins = tuple([(ref, ref.writes) for ref in origins])
+        return made
+
+    def require_current(self) -> None:
+        """Refuses to read an array that may be one that was changed since."""
+        if any(ref.writes != before for ref, before in self.origins):
+            raise UnsupportedError("an array after a change in place of another one",
+                                   f"{self.fixed}, and it may be the one that was changed",
+                                   "make a copy in the branch or the loop: x = x.copy()")  # fmt: skip
 
     @property
     def traced(self) -> Any:
+        self.require_current()
         value = self.ref.read()
         for step in self.steps:
             value = step.take(value)
@@ -192,7 +225,7 @@ class Array(Value):
 
     def view(self, step: Step, layout: np.ndarray) -> Array:
         made = Array(self.ref, (*self.steps, step), layout)
-        made.moved, made.fixed, made.strided = self.moved, self.fixed, self.strided
+        made.moved, made.fixed, made.strided, made.origins = self.moved, self.fixed, self.strided, self.origins
         return made
 
     # --- indices
@@ -203,7 +236,7 @@ class Array(Value):
         return self.shape[0]
 
     def __iter__(self):
-        return iter([self[k] for k in range(len(self))])
+        return (self[k] for k in range(len(self)))  # each element as it is then
 
     def __getitem__(self, index):
         given = index
@@ -288,15 +321,6 @@ class Array(Value):
 
     def __repr__(self) -> str:
         return f"an array of {self.dtype}{list(self.shape)}"
-
-
-@record(frozen=True, eq=False)
-class Range:
-    """`range` of numbers of which some are traced."""
-
-    start: Any
-    stop: Any
-    step: Any
 
 
 class Unbound:

@@ -7,7 +7,7 @@ earlier one are passed in memory.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from hloom.ir.types import DTYPES, HLO_NAME, Shape, default_dtype
 from hloom.kernels import language
 from hloom.kernels.frontend import functions
 from hloom.kernels.frontend.memory import Check, WritesArgument
-from hloom.kernels.frontend.names import Widen
+from hloom.kernels.frontend.names import Again, Widen
 from hloom.kernels.frontend.numpy_rules import RULES
 from hloom.kernels.frontend.statements import Statements
 from hloom.kernels.frontend.syntax import assigned_names, carried_names
@@ -67,7 +67,7 @@ def lowered(
     definition: ast.FunctionDef, file: str, above: int, outside: Mapping[str, Any], arguments: Mapping[str, Any],
     name: str, weak: frozenset[str] = frozenset(), unchecked: bool = False, prange: bool = True,
     parts: Mapping[str, Part] | None = None, written: set[str] | None = None,
-    lowering: type[Lowering] | None = None,
+    lowering: Callable[..., Lowering] | None = None,
 ) -> Lowered:  # fmt: skip
     """The kernel.
 
@@ -84,6 +84,8 @@ def lowered(
             return made.run(definition, arguments, parts or {}, written or ())
         except Widen as found:
             declared[found.key] = (found.dtype, found.weak)
+        except Again:
+            continue
         except WritesArgument as found:
             if written is None:
                 raise

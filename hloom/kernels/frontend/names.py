@@ -16,10 +16,14 @@ from hloom.kernels.frontend.arithmetic import register
 from hloom.kernels.frontend.expressions import Expressions
 from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, Range, Static, Value, View
 
-__all__ = ["Names", "Widen"]
+__all__ = ["Again", "Names", "Widen"]
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
+
+
+class Again(Exception):
+    """Something was assumed of the function that does not hold, and is no more."""
 
 
 class Widen(Exception):

@@ -197,3 +197,30 @@ def test_an_array_that_cannot_be_changed():
     assert "pure" in caught.value.repair
     _, written = clear.pure(hl.numpy.ones(3))
     np.testing.assert_array_equal(written["0"], np.zeros(3))
+
+
+def reads_what_may_have_changed(x):
+    part = x[1:4]
+    if x[0] > 0.5:
+        part = x[:3]
+    x[2] = 7
+    return part.sum()
+
+
+def changes_what_a_loop_decides(x, n):
+    y = np.linalg.inv(np.eye(6)) @ x
+    for _ in range(n):
+        y = np.linalg.inv(np.eye(6)) @ x
+    y[0] = 1
+    return y
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [(reads_what_may_have_changed, ()), (changes_what_a_loop_decides, (20,))],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_arrays_that_the_program_decides_are_refused_where_it_matters(function, arguments):
+    with pytest.raises(UnsupportedError) as caught:
+        hl.njit(function)(X.copy(), *arguments)
+    assert caught.value.source.file == __file__

@@ -327,3 +327,17 @@ def test_gradients_by_pure():
         recurrence(up)
         recurrence(down)
         np.testing.assert_allclose(slope[k], (up.sum() - down.sum()) / (2 * step), rtol=1e-6)
+
+
+def test_a_loop_over_an_array_that_it_changes_sees_the_changes():
+    def function(x, h):
+        total = 0.0
+        for v in h:
+            h[(int(v) + 1) % 4] += 2
+            total += np.linalg.det(x[:2, :2]) * v
+        for v, w in zip(h, x[0], strict=False):
+            h[3] += v
+            total += np.linalg.det(x[:2, :2]) * w
+        return total
+
+    check(function, X, np.array([1, 2, 3, 0]))
