@@ -12,6 +12,7 @@ from hloom.errors import ArgumentError
 from hloom.ir.source import device_scopes
 from hloom.kernels.faults import raise_fault
 from hloom.njit.control import Trace
+from hloom.njit.outside import Outside
 from hloom.runtime.buffer import is_exclusive
 from hloom.tree import pytrees as tree
 
@@ -34,8 +35,8 @@ class Entry:
     """The program for `count` leaves of arguments of some shapes and dtypes. writes: the numbers of leaves that it
     changes."""
 
-    def __init__(self, compiled: Any, spec: Any, name: str, count: int):
-        self.name, self.same = name, spec.same
+    def __init__(self, compiled: Any, spec: Any, name: str, count: int, outside: Outside):
+        self.name, self.same, self.outside = name, spec.same, outside
         self.strided = spec.strided
         executable = compiled.executable
         shapes = executable.output_shapes
@@ -49,7 +50,9 @@ class Entry:
         self._scalars = frozenset(k for k, shape in enumerate(shapes) if shape.dims == ())
 
     def fits(self, leaves: Sequence[Any]) -> bool:
-        """Whether arguments share memory as those did that this was compiled for."""
+        """Whether arguments share memory as those did that this was compiled for, and nothing from outside changed."""
+        if self.outside.changed():
+            return False
         arrays = [(k, leaf) for k, leaf in enumerate(leaves) if type(leaf) is np.ndarray]
         if tuple([k for k, leaf in arrays if not leaf.flags.c_contiguous]) != self.strided:
             return False

@@ -18,6 +18,7 @@ from hloom.kernels.frontend.functions import of_numba
 from hloom.njit import functions
 from hloom.njit.items import Items, Range, range_of
 from hloom.njit.loops import kernel_of
+from hloom.njit.outside import Outside
 from hloom.njit.rewriting import RUNTIME, Loop, Program, program_of
 from hloom.njit.staged import for_each, while_true
 from hloom.njit.values import (
@@ -69,7 +70,8 @@ class Trace:
     """One trace of a program.
 
     refused: why loops did not become kernels. faults: of kernels that run outside of loops and branches of the program,
-    by number; they are results of the program. checked: (name, kernel, checks) of all such kernels, by number.
+    by number; they are results of the program. outside: what its functions read. checked: (name, kernel, checks) of all
+    such kernels, by number.
     """
 
     checked: ClassVar[list[tuple[str, str, tuple]]] = []
@@ -78,6 +80,7 @@ class Trace:
         self.root = root
         self.refused: list[HloomError] = []
         self.faults: dict[str, Any] = {}
+        self.outside = Outside()
         self.copies = 1
 
     def watch(self, name: str, kernel: str, checks: tuple, fault: Any) -> None:
@@ -96,6 +99,7 @@ class Runtime:
 
     def __init__(self, program: Program, trace: Trace, stack: tuple[Callable, ...] = ()):
         self.program, self.trace, self.stack = program, trace, (*stack, program.function)
+        trace.outside.add(program.function)
 
     def function(self) -> Callable:
         return self.program.make(self)

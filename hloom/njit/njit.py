@@ -121,7 +121,7 @@ class NumpyFunction:
             entry = self._entries.get(key)
             if entry is None or not entry.fits(own):
                 _, spec, arrays = self._until_decided(bound, lambda spec, arrays: self._lowered(spec, arrays).compile())
-                entry = self._entries[key] = Entry(self._made, spec, self.name, len(leaves))
+                entry = self._entries[key] = Entry(self._made, spec, self.name, len(leaves), self._trace.outside)
                 if not kwargs and len(args) == len(leaves) and all(a is b for a, b in zip(args, leaves, strict=True)):
                     self._entries[self._key(args)] = entry
             if entry.writes:
@@ -214,6 +214,10 @@ class NumpyFunction:
         return leaves, Spec(structure, tuple(bound), tuple(known), tuple(python), _same(leaves), strided), arrays
 
     def _jit(self, spec: Spec) -> Any:
+        if self._trace.outside.changed():
+            self._jitted.clear()
+            self._entries.clear()
+            self._trace = Trace()
         found = self._jitted.get(spec)
         if found is None:
 

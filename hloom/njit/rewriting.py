@@ -90,7 +90,7 @@ def program_of(function: Callable) -> Program:
     except (OSError, TypeError, SyntaxError, ValueError):
         tree = None
     if tree is not None and name == "<lambda>":
-        tree = _of_lambda(tree, function)
+        tree = _of_lambda(tree, function, first - 1)
     if not isinstance(tree, ast.FunctionDef) or tree.name not in (name, "lambda_"):
         raise UnsupportedError(
             f"the function '{name}'", "it has no source that can be read", "define it with def in a file or notebook"
@@ -112,15 +112,18 @@ def program_of(function: Callable) -> Program:
     return Program(_factory(tree, function, file), tuple(rewriter.loops), function)
 
 
-def _of_lambda(tree: ast.stmt, function: Callable) -> ast.stmt | None:
-    """The only lambda of a statement whose code is the function's, as a function with a name."""
+def _of_lambda(tree: ast.stmt, function: Callable, before: int) -> ast.stmt | None:
+    """The only lambda of a statement that is on the function's line and has its parameters, as a function with a name.
+    before: lines of the file before the statement."""
     own = function.__code__
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Lambda) and [a.arg for a in node.args.args] == [*own.co_varnames[: own.co_argcount]]:
-            made = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval").co_consts
-            if any(getattr(code, "co_code", None) == own.co_code and code.co_names == own.co_names for code in made):
-                found.append(node)
+    names = [*own.co_varnames[: own.co_argcount]]
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Lambda)
+        and [a.arg for a in node.args.args] == names
+        and node.lineno + before == own.co_firstlineno
+    ]
     if len(found) != 1:
         return None
     named = ast.FunctionDef("lambda_", found[0].args, [ast.Return(found[0].body)], [], None, None)
@@ -162,7 +165,7 @@ def _factory(tree: ast.FunctionDef, function: Callable, file: str) -> Callable[[
     def make(runtime: Any) -> Callable:
         scope = dict(function.__globals__)
         exec(code, scope)
-        made = scope["_njit_factory_"](runtime, **free)
+        made = scope["_njit_factory_"](runtime, **inspect.getclosurevars(function).nonlocals)
         made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
         made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         return made

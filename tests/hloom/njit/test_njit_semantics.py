@@ -341,3 +341,37 @@ def test_a_loop_over_an_array_that_it_changes_sees_the_changes():
         return total
 
     check(function, X, np.array([1, 2, 3, 0]))
+
+
+SCALE, TABLE = 2.0, np.array([1.0, 2.0])
+
+
+def scaled(x):
+    return x * SCALE + TABLE[0] + from_a_helper(x)
+
+
+def from_a_helper(x):
+    return x.sum() * SCALE
+
+
+def test_what_changes_outside_is_seen(monkeypatch):
+    f, x = hl.njit(scaled), np.arange(3.0)
+    assert_same(f(x), scaled(x), "result")
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    assert_same(f(x), scaled(x), "result")
+    monkeypatch.setitem(globals(), "SCALE", 3)
+    assert_same(f(np.arange(3)), scaled(np.arange(3)), "result")
+    TABLE[0] = 7
+    assert_same(f(x), scaled(x), "result")
+    np.testing.assert_array_equal(f.pure(x)[0], scaled(x))
+    TABLE[0] = 1
+    np.testing.assert_array_equal(f.pure(x)[0], scaled(x))
+
+    def around():
+        factor = 1.0
+        inner = hl.njit(lambda x: x * factor)
+        first = inner(x)
+        factor = 5.0
+        return first, inner(x)
+
+    assert_same(around(), (x, 5 * x), "result")
