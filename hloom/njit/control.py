@@ -14,7 +14,7 @@ from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
 from hloom.ir.records import record
 from hloom.kernels.faults import watch
-from hloom.kernels.frontend.functions import of_numba
+from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.njit import functions
 from hloom.njit.items import Items, Range, range_of
 from hloom.njit.loops import kernel_of
@@ -324,7 +324,7 @@ class Runtime:
 
 def _over(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call of a function of Python about what loops go over; NotImplemented for others."""
-    if function is range:
+    if function is range or is_prange(function):
         return range(*args) if all(map(_is_integer, args)) else range_of(args)
     if function is len and args and isinstance(args[0], (Array, np.ndarray)):
         return len(args[0])

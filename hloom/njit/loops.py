@@ -112,7 +112,7 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
     definition = _definition(loop, list(arguments.shapes), results, arguments.firsts)
     made = lowered(
         definition, loop.file, 0, arguments.outside, arguments.shapes, loop.function, frozenset(arguments.weak),
-        parts=arguments.parts, written=set(), lowering=functools.partial(NumpyLowering, serial=set()),
+        prange=False, parts=arguments.parts, written=set(), lowering=functools.partial(NumpyLowering, serial=set()),
     )  # fmt: skip
     if any(id(arguments.ref_of(whole)) in arguments.constants for whole in made.changed):
         error = UnsupportedError("a change of an array that is not an argument", "a loop changes an array from outside",

@@ -16,6 +16,7 @@ from hloom.kernels.derivatives.activity import statements_of
 from hloom.kernels.derivatives.disjoint import is_disjoint
 from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.arrays import SCRATCH, Array
+from hloom.kernels.frontend.functions import is_prange
 from hloom.kernels.frontend.lowering import Lowered, Lowering
 from hloom.kernels.frontend.memory import WritesArgument
 from hloom.kernels.frontend.names import Again, Widen
@@ -86,7 +87,8 @@ class NumpyLowering(Lowering):
         call = node.iter
         if self.within or self.depth or node.orelse or not isinstance(call, ast.Call) or call.keywords:
             return None
-        if self.static(self.value(call.func)) is not range or not 1 <= len(call.args) <= 2:
+        function = self.static(self.value(call.func))
+        if not (function is range or is_prange(function)) or not 1 <= len(call.args) <= 2:
             return None
         if any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body for n in own_jumps(s)):
             return None

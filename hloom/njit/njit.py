@@ -15,8 +15,10 @@ from hloom.contexts import enable_x64
 from hloom.dispatch.jit import jit
 from hloom.dispatch.signature import distinct
 from hloom.errors import ArgumentError, DTypeError, HloomError
+from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.kernels.faults import watch
+from hloom.kernels.frontend.functions import of_numba
 from hloom.njit.calls import Entry, is_quick, settings
 from hloom.njit.control import Runtime, Trace
 from hloom.njit.rewriting import Program, program_of
@@ -29,7 +31,17 @@ __all__ = ["NumpyFunction", "njit"]
 _NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
-def njit(function: Callable | None = None):
+def njit(
+    function: Callable | None = None,
+    *,
+    parallel: bool = False,
+    cache: bool = False,
+    nogil: bool = False,
+    nopython: bool = True,
+    boundscheck: bool | None = None,
+    fastmath: bool = False,
+    error_model: str = "numpy",
+):
     """Compiles a function of NumPy arrays as it is written: `@hl.njit`.
 
     >>> @hl.njit
@@ -45,10 +57,20 @@ def njit(function: Callable | None = None):
     Arrays are NumPy's, with its dtypes, views and rules; what the function changes in place is changed for the caller.
     Loops and branches are compiled from the source. Results are arrays and numbers of NumPy.
 
+    The options are Numba's. Independent loops are divided among the cores, compiled code is kept on disk, and indices
+    are checked in any case (parallel, cache, boundscheck); so is Python's lock released (nogil). fastmath is accepted,
+    and results keep NumPy's rounding. error_model: "numpy", a division by zero is inf or NaN.
+
     Raises, at the line of the function: UnsupportedError for what cannot be compiled, and ShapeError for an index
     out of range.
     """
-    return NumpyFunction(function) if function is not None else njit
+    if isinstance(function, str) or not (function is None or callable(function)):
+        raise ArgumentError("hl.njit takes a function", f"{type(function).__name__}, a signature in Numba",
+                            "leave it out: each call is compiled for its own dtypes")  # fmt: skip
+    if not nopython or error_model != "numpy":
+        asked = "nopython=False" if not nopython else f"error_model={error_model!r}"
+        raise ArgumentError(f"hl.njit with {asked}", "it is not supported", 'use nopython=True and error_model="numpy"')
+    return NumpyFunction(of_numba(function)[0]) if function is not None else NumpyFunction
 
 
 @record(frozen=True)
@@ -76,6 +98,7 @@ class NumpyFunction:
         self.name: str = getattr(function, "__name__", "function")
         self.signature = inspect.signature(function)
         self._known_integers = False  # whether integers of Python decide shapes
+        self._lock = forking.rlock()  # one thread compiles
         self._trace = Trace()
         self._jitted: dict[Spec, Callable] = {}
         self._entries: dict[Any, Entry] = {}
@@ -92,7 +115,8 @@ class NumpyFunction:
             entry = self._entries.get(self._key(args))
             if entry is not None and entry.fits(args):
                 return entry(args)
-        return self._first_call(args, kwargs)
+        with self._lock:
+            return self._first_call(args, kwargs)
 
     def _key(self, leaves: Sequence[Any]) -> tuple:
         """What a compiled program depends on, of arguments without structure."""
@@ -136,13 +160,15 @@ class NumpyFunction:
 
     def pure(self, *args, **kwargs):
         """(the result, the last values of the arguments that it changes, by number of their leaf). Changes nothing."""
-        made = self._in_program(self._bound(args, kwargs))
+        with self._lock:
+            made = self._in_program(self._bound(args, kwargs))
         return made["result"], made["written"]
 
     def lower(self, *args, **kwargs):
         """As `hl.jit(f).lower(...)`."""
-        _, spec, arrays = self._until_decided(self._bound(args, kwargs), self._lowered)
-        return self._made
+        with self._lock:
+            self._until_decided(self._bound(args, kwargs), self._lowered)
+            return self._made
 
     def _lowered(self, spec: Spec, arrays: list):
         return self._jit(spec).lower(*arrays)

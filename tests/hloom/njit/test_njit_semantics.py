@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -375,3 +376,12 @@ def test_what_changes_outside_is_seen(monkeypatch):
         return first, inner(x)
 
     assert_same(around(), (x, 5 * x), "result")
+
+
+def test_first_calls_in_several_threads():
+    f = hl.njit(ragged)
+    wanted = {n: ragged(X[:n]) for n in (2, 3, 4, 5)}
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: (n, f(X[:n].copy())), [2, 3, 4, 5] * 5))
+    for n, result in found:
+        assert_same(result, wanted[n], "result")
