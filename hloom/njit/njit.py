@@ -211,7 +211,7 @@ class NumpyFunction:
                 raise self._trace.refused[0] from None
             raise ArgumentError(
                 f"{error.what} that is known while '{self.name}' is compiled",
-                "it is computed from the arrays' elements", "compute it from shapes and integers",
+                "it is computed from the arrays' elements", "compute it from shapes and integers", error.source,
             ) from None  # fmt: skip
 
     def _bound(self, args, kwargs) -> dict[str, Any]:

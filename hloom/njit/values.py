@@ -43,7 +43,7 @@ class Undecided(Exception):
 
     def __init__(self, what: str):
         super().__init__(what)
-        self.what = what
+        self.what, self.source = what, current_source()
 
 
 class Value:
