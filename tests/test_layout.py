@@ -156,7 +156,7 @@ ROOM_CIRCLES = {
     "hloom.numpy": 11,  # by subject, of functions that call each other
     "hloom.runtime.cuda": 2,  # device, programs
 }
-ANNEX_IMPORTS = 116  # modules of the core that annexes import beside its public face
+ANNEX_IMPORTS = 117  # modules of the core that annexes import beside its public face
 LATE_IMPORTS = 60  # import statements inside functions of PACKAGES, which save the start-up time of a heavy library
 PACKAGES = ("ir", "compiler", "runtime", "hloom")
 

@@ -11,13 +11,21 @@ import threading
 
 from hloom.ir.process import forking
 
+_thread = threading.Thread(target=lambda: _prepare(), name="hloom-preload")  # it is defined below
+
 
 def start() -> None:
     """Called once, at the end of hloom's import."""
-    thread = threading.Thread(target=_prepare, name="hloom-preload")
     # RuntimeError: no more threads, or the interpreter is shutting down. The first call imports the modules then.
     with contextlib.suppress(RuntimeError):
-        thread.start()
+        _thread.start()
+
+
+def finish() -> None:
+    """Waits for the end of the preload: before another thread imports many of the same modules, in another order.
+    Python would find that each waits for what the other imports."""
+    if _thread.is_alive() and threading.current_thread() is not _thread:
+        _thread.join()
 
 
 def _prepare() -> None:

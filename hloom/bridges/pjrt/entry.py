@@ -9,6 +9,7 @@ import jax
 import jaxlib
 from jax._src import xla_bridge
 
+from hloom.backends import preload
 from hloom.errors import UnsupportedError
 from hloom.ir.source import count_as_internal
 
@@ -28,6 +29,7 @@ def initialize() -> None:
         jax.config.update("jax_platforms", ",".join([*chosen, "cpu"]))
     for package in (jax, jaxlib):  # their frames are between the user's line and hloom's
         count_as_internal(os.path.realpath(package.__path__[0]))
+    preload.finish()
     try:
         from hloom.bridges.pjrt import plugin  # saves start-up time of programs that run on other devices
 
