@@ -34,7 +34,7 @@ def with_kernels(plan, change, shrink: dict[str, int] | None = None):
 
     def source(one: KernelSource) -> KernelSource:
         parts = tuple([(name, source(part)) for name, part in one.parts])
-        return replace(one, text=change(one.text), parts=parts)
+        return KernelSource(one.name, change(one.text), one.params, parts=parts)
 
     def step(one):
         nonlocal changes
