@@ -29,7 +29,8 @@ def assert_same(found, wanted, what: str) -> None:
     else:
         one, other = np.asarray(found), np.asarray(wanted)
         assert (one.dtype, one.shape) == (other.dtype, other.shape), what
-        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13, err_msg=what)
+        rtol = 2e-6 if other.dtype in (np.float32, np.complex64) else 1e-11  # sums are in another order
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-13, err_msg=what)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
