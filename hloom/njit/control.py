@@ -274,7 +274,7 @@ class Runtime:
         if not isinstance(items, (range, Range, Array, np.ndarray, Items)):
             return Taken(False, {}, items)
         loop = self.program.loops[number]
-        taken = self._kernel(loop, names)
+        taken = self._kernel(loop, names, items)
         if taken is not None:
             return taken
         length = len(items) if isinstance(items, (range, Array, np.ndarray)) else None
@@ -312,9 +312,9 @@ class Runtime:
             raise self.trace.refused[-1]
         return Taken(True, while_true(loop, names, lambda *given: _truth(test(*given)), body))
 
-    def _kernel(self, loop: Loop, names: dict[str, Any]) -> Taken | None:
+    def _kernel(self, loop: Loop, names: dict[str, Any], items: Any = None) -> Taken | None:
         try:
-            return Taken(True, kernel_of(loop, names, self.program.function, self.trace.watch))
+            return Taken(True, kernel_of(loop, items, names, self.program.function, self.trace.watch))
         except HloomError as error:
             if isinstance(error, _PASSED_ON) or not isinstance(error, (UnsupportedError, ArgumentError, DTypeError)):
                 raise
@@ -331,7 +331,7 @@ def _over(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if function in (enumerate, zip, reversed) and any(isinstance(a, (Array, Items, np.ndarray)) for a in args):
         values = tuple([as_value(a) if isinstance(a, np.ndarray) else a for a in args])
         if all(hasattr(a, "__len__") or isinstance(a, (int, Number)) for a in values):
-            return Items.of(function, values, kwargs)
+            return Items(function, values, kwargs)
     return NotImplemented
 
 

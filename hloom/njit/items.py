@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hloom.ir.records import record
@@ -26,24 +26,25 @@ def range_of(args: tuple) -> Range:
 
 
 class Items:
-    """What a loop goes over: `enumerate`, `zip` or `reversed` of arrays. Each element is taken when it is asked for."""
+    """What a loop goes over: `enumerate`, `zip` or `reversed` of arrays. Each element is taken when it is asked for.
 
-    def __init__(self, length: int, take: Callable[[int], Any]):
-        self.length, self.take = length, take
+    function, args: the call; a start of `enumerate` is always among them.
+    """
 
-    @classmethod
-    def of(cls, function: Any, args: tuple, kwargs: Mapping[str, Any]) -> Items:
-        """A call of one of these functions of Python."""
+    def __init__(self, function: Any, args: tuple, kwargs: Mapping[str, Any]):
         lengths = [len(a) for a in args[: 1 if function is enumerate else None]]
-        length = min(lengths, default=0)
-        if function is zip:
-            if kwargs.get("strict") and len(set(lengths)) > 1:
-                raise ValueError("zip() arguments have different lengths")
-            return cls(length, lambda k: tuple([a[k] for a in args]))
-        if function is reversed:
-            return cls(length, lambda k: args[0][length - 1 - k])
-        start = args[1] if len(args) > 1 else kwargs.get("start", 0)
-        return cls(length, lambda k: (start + k, args[0][k]))
+        if kwargs.get("strict") and len(set(lengths)) > 1:
+            raise ValueError("zip() arguments have different lengths")
+        if function is enumerate and len(args) == 1:
+            args = (*args, kwargs.get("start", 0))
+        self.function, self.args, self.length = function, args, min(lengths, default=0)
+
+    def take(self, k: int) -> Any:
+        if self.function is zip:
+            return tuple([a[k] for a in self.args])
+        if self.function is reversed:
+            return self.args[0][self.length - 1 - k]
+        return self.args[1] + k, self.args[0][k]
 
     def __len__(self) -> int:
         return self.length

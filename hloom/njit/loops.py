@@ -15,7 +15,8 @@ from hloom.ir.types import Shape
 from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
 from hloom.kernels.instances import instance
-from hloom.njit.liveness import rebound
+from hloom.njit.items import Items, Range
+from hloom.njit.liveness import read, rebound
 from hloom.njit.lowering import NumpyLowering
 from hloom.njit.rewriting import Loop
 from hloom.njit.values import Array, Memory, Number, Unbound, Value, as_value
@@ -27,12 +28,19 @@ __all__ = ["kernel_of"]
 class _Arguments:
     """The values that a loop reads from the program: arguments of its kernel, parts of them, and Python values.
 
-    shapes, given: of the arguments, by name, and their values. weak: names of Python numbers. parts: names that are
-    views. arrays: by name. firsts: for numbers that the loop assigns, the names of their initial values.
+    node: the loop, over what its iterable is now. shapes, given: of the arguments, by name, and their values. weak:
+    names of Python numbers. parts: names that are views. arrays: by name. firsts: for numbers that the loop assigns,
+    the names of their initial values. sizes: integers that are known.
     """
 
-    def __init__(self, loop: Loop, bound: Mapping[str, Any], outside: Mapping[str, Any]):
-        self.loop = loop
+    def __init__(self, loop: Loop, items: Any, bound: Mapping[str, Any], outside: Mapping[str, Any]):
+        self.loop, self.node = loop, copy.deepcopy(loop.node)
+        self.sizes: dict[str, int] = {}
+        bound = dict(bound)
+        if items is not None:
+            assert isinstance(self.node, ast.For)
+            self.node.iter = ast.copy_location(self._named(items, bound), self.node.iter)
+            ast.fix_missing_locations(self.node)
         self.shapes: dict[str, Any] = {}
         self.given: list[Any] = []
         self.weak: set[str] = set()
@@ -42,14 +50,32 @@ class _Arguments:
         self.outside = dict(outside)
         self.moved: set[str] = set()  # arguments that are views whose index is computed
         self.constants: set[int] = set()  # Refs of arrays from outside of the program
-        for name in sorted(loop.read | (loop.assigned & loop.live)):
+        for name in sorted(read([self.node]) | (loop.assigned & loop.live)):
             if name in bound:
                 self._take(name, bound[name])
         self.wholes: dict[int, str] = {}  # arguments by the Ref that they are the value of
         for name, value in self.arrays.items():
             self._take_array(name, value)
 
+    def _named(self, items: Any, bound: dict[str, Any]) -> ast.expr:
+        """What a loop goes over, by names that hold it: the program has computed it, and it is not computed again."""
+        if isinstance(items, (range, Range)):
+            function, args = "range", [items.start, items.stop]
+            if isinstance(items.step, Number) or items.step != 1:
+                args.append(items.step)
+        elif isinstance(items, Items):
+            function, args = items.function.__name__, [*items.args]
+        else:
+            name = f"_njit_over{len(bound)}"
+            if isinstance(items, int) and items >= 0:
+                self.sizes[name] = items
+            bound[name] = items
+            return ast.Name(name, ast.Load())
+        return ast.Call(ast.Name(function, ast.Load()), [self._named(a, bound) for a in args], [])
+
     def _take(self, name: str, value: Any) -> None:
+        if name in self.sizes:
+            return
         if isinstance(value, np.ndarray):
             value = as_value(value)
             self.constants.add(id(value.ref))
@@ -92,14 +118,16 @@ class _Arguments:
         return next(a if a.moved else a.ref for a in self.arrays.values() if self.wholes[id(a.ref)] == whole)
 
 
-def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: Callable) -> dict[str, Any]:
+def kernel_of(
+    loop: Loop, items: Any, names: Mapping[str, Any], function: Callable, watch: Callable
+) -> dict[str, Any]:  # fmt: skip
     """Runs a loop as one kernel. Returns the final values of the names that it assigns.
 
-    names: the values of the user's names. watch: called with the name, the kernel, its checks and its fault.
-    Raises the kernel's errors, at the user's line, where kernels do not support something.
+    items: what a `for` goes over. names: the values of the user's names. watch: called with the name, the kernel, its
+    checks and its fault. Raises the kernel's errors, at the user's line, where kernels do not support something.
     """
     bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
-    arguments = _Arguments(loop, bound, outside_names(function))
+    arguments = _Arguments(loop, items, bound, outside_names(function))
     # A name that is changed in place holds the same array afterwards. One that is bound anew holds another array, and
     # the kernel does not say which.
     anew = rebound([loop.node])
@@ -109,10 +137,11 @@ def kernel_of(loop: Loop, names: Mapping[str, Any], function: Callable, watch: C
         error.source = loop.source
         raise error
     results = sorted(name for name in (loop.assigned & loop.live) - arguments.arrays.keys() if name in bound)
-    definition = _definition(loop, list(arguments.shapes), results, arguments.firsts)
+    definition = _definition(arguments, results)
     made = lowered(
         definition, loop.file, 0, arguments.outside, arguments.shapes, loop.function, frozenset(arguments.weak),
-        prange=False, parts=arguments.parts, written=set(), lowering=functools.partial(NumpyLowering, serial=set()),
+        prange=False, parts=arguments.parts, written=set(),
+        lowering=functools.partial(NumpyLowering, serial=set(), sizes=arguments.sizes),
     )  # fmt: skip
     if any(id(arguments.ref_of(whole)) in arguments.constants for whole in made.changed):
         error = UnsupportedError("a change of an array that is not an argument", "a loop changes an array from outside",
@@ -144,15 +173,15 @@ def _part(value: Array, whole: str) -> Part:
     return Part(whole, value.shape, tuple([s // size for s in value.layout.strides]), offset // size)
 
 
-def _definition(loop: Loop, arguments: list[str], results: list[str], firsts: Mapping[str, str]) -> ast.FunctionDef:
+def _definition(arguments: _Arguments, results: list[str]) -> ast.FunctionDef:
     """A function of the loop alone, which returns the names that are read after it."""
-    node = _Plain().visit(copy.deepcopy(loop.node))
+    loop, node = arguments.loop, _Plain().visit(arguments.node)
     values: list[ast.expr] = [ast.Name(name, ast.Load()) for name in results]
     end = ast.Return(ast.Tuple(values, ast.Load()))
-    parameters = ast.arguments([], [ast.arg(name) for name in arguments], None, [], [], None, [])
+    parameters = ast.arguments([], [ast.arg(name) for name in arguments.shapes], None, [], [], None, [])
     begin = [
         ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], ast.Name(first, ast.Load())), loop.node)
-        for name, first in firsts.items()
+        for name, first in arguments.firsts.items()
     ]
     body = [*begin, *(node if isinstance(node, list) else [node]), ast.copy_location(end, loop.node)]
     made = ast.FunctionDef(loop.function, parameters, body, [], None, None)
@@ -160,25 +189,38 @@ def _definition(loop: Loop, arguments: list[str], results: list[str], firsts: Ma
 
 
 class _Plain(ast.NodeTransformer):
-    """Loops over `enumerate`, `zip` and `reversed` as loops over `range`."""
+    """Loops over `enumerate`, `zip` and `reversed` as loops over `range`. What they go over is computed before."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def visit_For(self, node: ast.For) -> ast.For:
+    def _once(self, items: ast.expr, before: list[ast.stmt]) -> ast.expr:
+        """An iterable whose parts are names and constants. before: the statements that compute these."""
+        if isinstance(items, (ast.Name, ast.Constant)):
+            return items
+        match items:
+            case ast.Call(func=ast.Name(id="enumerate" | "zip" | "reversed" | "range") as function, args=args):
+                return ast.Call(function, [self._once(a, before) for a in args], items.keywords)
+        name = f"_njit_once{self.count}"
+        self.count += 1
+        before.append(ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], items), items))
+        return ast.Name(name, ast.Load())
+
+    def visit_For(self, node: ast.For) -> ast.For | list[ast.stmt]:
         self.generic_visit(node)
         name = node.iter.func.id if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) else ""
         if name not in ("enumerate", "zip", "reversed"):
             return node
         index = f"_njit_index{self.count}"
         self.count += 1
-        length, element = _elements(node.iter, ast.Name(index, ast.Load()))
+        before: list[ast.stmt] = []
+        length, element = _elements(self._once(node.iter, before), ast.Name(index, ast.Load()))
         first = ast.Assign([node.target], element)
         made = ast.For(
             ast.Name(index, ast.Store()), ast.Call(ast.Name("range", ast.Load()), [length], []),
             [*_assignments(node.target, element, first), *node.body], node.orelse,
         )  # fmt: skip
-        return ast.fix_missing_locations(ast.copy_location(made, node))
+        return [ast.fix_missing_locations(s) for s in (*before, ast.copy_location(made, node))]
 
 
 def _assignments(target: ast.expr, value: ast.expr, whole: ast.Assign) -> list[ast.stmt]:

@@ -43,7 +43,8 @@ def promotion(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
 class NumpyLowering(Lowering):
     """Statements as NumPy has them.
 
-    serial: loops, by line and column, whose iterations depend on each other. Others are divided among the cores.
+    serial: loops, by line and column, whose iterations depend on each other. Others are divided among the cores. sizes:
+    integers that are known, by name; the kernel's code serves others as well.
     """
 
     promote = staticmethod(promotion)
@@ -52,8 +53,9 @@ class NumpyLowering(Lowering):
         """An integer of Python, which takes the dtype of others."""
         return Number(index.expr, index.dtype, True, index.span, index.known)
 
-    def __init__(self, *given: Any, serial: set[tuple[int, int]]):
+    def __init__(self, *given: Any, serial: set[tuple[int, int]], sizes: Mapping[str, int]):
         super().__init__(*given)
+        self.names |= {name: self._size(value, "size") for name, value in sizes.items()}
         self.serial_loops = serial
         self.divided: list[tuple[tuple[int, int], Draft]] = []  # loops, and their phases
 
@@ -94,10 +96,14 @@ class NumpyLowering(Lowering):
             return None
         if not assigned_names([node.target, *node.body]).isdisjoint(self.names):
             return None
+        outer, self.block = self.block, []
         found = [self.whole(self.scalar(a, "a bound of a range")) for a in call.args]
         start, stop = (integer(0), found[0]) if len(found) == 1 else found
         count = self.binary("-", stop, start)
-        return (start, count) if count.known is not None and count.known > 1 and start.known is not None else None
+        needs_statements, self.block = bool(self.block), outer  # whoever takes the loop in order makes these again
+        if needs_statements or start.known is None or count.known is None or count.known < 2:
+            return None
+        return start, count
 
     def _finish(self, result: Any, changed: Mapping[str, int]) -> Lowered:
         made = super()._finish(result, changed)

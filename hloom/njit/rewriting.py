@@ -61,11 +61,9 @@ class Loop:
 
     node: ast.For | ast.While | ast.If
     file: str
-    above: int
     function: str
     live: frozenset[str]
     assigned: frozenset[str]
-    read: frozenset[str]
 
     @property
     def source(self) -> Source:
@@ -368,13 +366,8 @@ class _Rewriter(ast.NodeTransformer):
         return [ast.fix_missing_locations(ast.copy_location(checked, node)), node]
 
     def _loop_of(self, node: ast.For | ast.While | ast.If, original: Any) -> int:
-        head = [original.target, original.iter] if isinstance(original, ast.For) else [original.test]
-        body = [*original.body, *original.orelse]
-        names = assigned([*body, *(head[:1] if isinstance(original, ast.For) else [])])
-        found = Loop(
-            original, self.file, 0, self.name, frozenset(self.live.get(node, set())), frozenset(names),
-            frozenset(read([*head, *body])),
-        )  # fmt: skip
+        live, names = self.live.get(node, set()), assigned([original])
+        found = Loop(original, self.file, self.name, frozenset(live), frozenset(names))
         self.loops.append(found)
         return len(self.loops) - 1
 

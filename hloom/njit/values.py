@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
@@ -22,6 +23,7 @@ from hloom.ir.records import record
 from hloom.ir.source import Source, current_source
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.memory import FAULT_BITS, Check
+from hloom.scipy import special
 from hloom.tracing.refs import Ref
 from hloom.tracing.trace import as_array
 
@@ -494,7 +496,7 @@ def elementwise(ufunc: np.ufunc, values: Sequence[Any]) -> Any:
         dtypes = ufunc.resolve_dtypes((*asked, *[None] * ufunc.nout))
     except TypeError as error:
         raise DTypeError(f"np.{ufunc.__name__}", str(error), "convert the operands") from None
-    computed = compute(ufunc.__name__)(*[converted(v, d) for v, d in zip(values, dtypes, strict=False)])
+    computed = _function_of(ufunc)(*[converted(v, d) for v, d in zip(values, dtypes, strict=False)])
     results = computed if isinstance(computed, tuple) else (computed,)
     made: list[Any] = []
     for result, dtype in zip(results, dtypes[len(values) :], strict=True):
@@ -509,11 +511,13 @@ def elementwise(ufunc: np.ufunc, values: Sequence[Any]) -> Any:
 
 
 @functools.cache
-def compute(name: str) -> Callable:
-    """hloom's function for a ufunc of NumPy."""
-    found = getattr(hnp, name, None)
+def _function_of(ufunc: np.ufunc) -> Callable:
+    """hloom's function for a ufunc of NumPy or of `scipy.special`."""
+    name = ufunc.__name__
+    is_special = getattr(np, name, None) is not ufunc and getattr(sys.modules.get("scipy.special"), name, None) is ufunc
+    found = getattr(special if is_special else hnp, name, None)
     if found is None:
-        raise UnsupportedError(f"np.{name} in a compiled NumPy program", "hloom has no such function", "write it out")
+        raise UnsupportedError(f"{name} in a compiled NumPy program", "hloom has no such function", "write it out")
     return found
 
 

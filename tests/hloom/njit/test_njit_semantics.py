@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import scipy.special
 from test_njit_programs import assert_same
 
 import hloom as hl
@@ -385,3 +386,38 @@ def test_first_calls_in_several_threads():
         found = list(pool.map(lambda n: (n, f(X[:n].copy())), [2, 3, 4, 5] * 5))
     for n, result in found:
         assert_same(result, wanted[n], "result")
+
+
+def bumped(a):
+    a[0] += 1
+    return 3
+
+
+def test_bounds_of_a_loop_are_computed_once():
+    def function(a, x):
+        for i in range(bumped(a)):
+            x[i] = a[0]
+
+    check(function, np.zeros(2), np.zeros(5))
+
+
+def test_functions_of_scipy():
+    def function(x):
+        total = scipy.special.gammaln(x[0]).sum() + scipy.special.expit(x[0, 0])
+        for v in x[1]:
+            total += scipy.special.erf(v)
+        return scipy.special.erf(x), total
+
+    check(function, np.abs(X) + 1)
+
+
+def test_what_an_inner_loop_goes_over_is_computed_once():
+    def function(a, x):
+        total = 0.0
+        for i in range(x.shape[0]):
+            for v, w in zip(x[i] * 2, range(bumped(a) + 5), strict=True):
+                x[i] += 1
+                total += v * w
+        return total
+
+    check(function, np.zeros(2), X)
