@@ -13,12 +13,11 @@ from hloom.ir.source import device_scopes
 from hloom.kernels.faults import raise_fault
 from hloom.njit.control import Trace
 from hloom.njit.outside import Outside
+from hloom.njit.values import PYTHON
 from hloom.runtime.buffer import is_exclusive
 from hloom.tree import pytrees as tree
 
-__all__ = ["Entry", "is_quick", "settings"]
-
-_ARRAYS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+__all__ = ["Entry", "is_quick", "same_arrays", "settings"]
 
 
 def settings() -> Any:
@@ -29,6 +28,20 @@ def settings() -> Any:
 def is_quick() -> bool:
     """Whether programs run without the checks and devices that settings may ask for."""
     return not call_settings().checked and not device_scopes.device
+
+
+def same_arrays(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...] | None:
+    """Pairs of leaves that are the same array of NumPy; None where arrays share some memory and are not the same."""
+    arrays = [(k, leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray)]
+    found = []
+    for n, (k, leaf) in enumerate(arrays):
+        for first, other in arrays[:n]:
+            if leaf is other:
+                found.append((k, first))
+                break
+            if np.may_share_memory(leaf, other) and np.shares_memory(leaf, other):
+                return None
+    return tuple(found)
 
 
 class Entry:
@@ -56,25 +69,15 @@ class Entry:
         arrays = [(k, leaf) for k, leaf in enumerate(leaves) if type(leaf) is np.ndarray]
         if tuple([k for k, leaf in arrays if not leaf.flags.c_contiguous]) != self.strided:
             return False
-        if len(arrays) < 2 or (not self.writes and not self.same):
-            return is_quick()
-        same = []
-        for n, (k, leaf) in enumerate(arrays):
-            for first, other in arrays[:n]:
-                if leaf is other:
-                    same.append((k, first))
-                    break
-                if np.may_share_memory(leaf, other) and np.shares_memory(leaf, other):
-                    return False  # the longer way says why not
-        return tuple(same) == self.same and is_quick()
+        shared = bool(self.writes or self.same) and len(arrays) > 1
+        return is_quick() and (not shared or same_arrays(leaves) == self.same)  # None: the longer way says why not
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         inputs = []
         for k in self._given:
             leaf = leaves[k]
             if type(leaf) is not np.ndarray:
-                made = _ARRAYS.get(type(leaf))
-                leaf = np.asarray(leaf) if made is None else np.array(leaf, made)
+                leaf = np.asarray(leaf, PYTHON.get(type(leaf)))
             elif not leaf.flags.c_contiguous:
                 leaf = np.ascontiguousarray(leaf)
             inputs.append(leaf)

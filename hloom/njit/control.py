@@ -58,12 +58,8 @@ class Taken:
 class Test:
     """A condition. known: whether it is a value of Python."""
 
-    test: Any
+    value: Any
     known: bool
-
-    @property
-    def value(self) -> Any:
-        return self.test
 
 
 class Trace:
@@ -215,7 +211,7 @@ class Runtime:
         first, second = yes(), no()
         if not all(isinstance(v, (Number, int, float, complex, np.generic)) for v in (first, second)):
             raise UnsupportedError("a conditional expression of arrays", f"{first!r} and {second!r}", "use np.where")
-        return _joined(_truth(test), first, second)
+        return functions.np_where(_truth(test), first, second)
 
     def truth(self, value: Any) -> Test:
         return Test(_truth(value), False) if isinstance(value, Value) else Test(value, True)
@@ -253,7 +249,7 @@ class Runtime:
         missing = 0
         while True:
             try:
-                results = lax.cond(test.test.traced, traced(then), traced(other))
+                results = lax.cond(test.value.traced, traced(then), traced(other))
                 break
             except _PASSED_ON:
                 raise
@@ -287,9 +283,7 @@ class Runtime:
             except (Undecided, HloomError):
                 if length is None or length > UNROLLED:
                     raise
-        if isinstance(items, Range):
-            raise self.trace.refused[-1]
-        if len(items) > UNROLLED:
+        if isinstance(items, Range) or len(items) > UNROLLED:
             raise self.trace.refused[-1]
         return Taken(False, {}, self._several(items))
 
@@ -351,10 +345,6 @@ def _truth(value: Any) -> Any:
     if value.dtype == np.dtype(bool):
         return value
     return elementwise(np.not_equal, (value, 0))
-
-
-def _joined(test: Any, yes: Any, no: Any) -> Any:
-    return functions.np_where(test, yes, no)
 
 
 # --- results of branches

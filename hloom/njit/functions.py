@@ -13,15 +13,12 @@ import numpy as np
 
 from hloom import numpy as hnp
 from hloom.errors import UnsupportedError
-from hloom.njit.values import Array, Number, Value, as_value, converted, dtype_of, elementwise, traced
+from hloom.njit.values import KINDS, Array, Number, Value, as_value, converted, dtype_of, elementwise, traced
 
 __all__ = ["ATTRIBUTES", "builtin_call", "is_of_numpy", "kind", "method", "np_where", "numpy_call"]
 
 # Functions that make arrays of numbers: they are computed when the program runs, not in its text.
-_MAKERS = frozenset(
-    ("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "identity", "zeros_like", "ones_like", "empty_like",
-     "full_like", "tri", "logspace", "geomspace")
-)  # fmt: skip
+_MAKERS = frozenset(("arange", "linspace", "eye", "identity", "tri", "logspace", "geomspace"))
 _MODULES = {"numpy": "hloom.numpy", "numpy.linalg": "hloom.numpy.linalg", "numpy.fft": "hloom.numpy.fft",
             "scipy.special": "hloom.scipy.special"}  # fmt: skip
 # Integers and truth values that these sum up are 64 bits wide.
@@ -88,9 +85,9 @@ def _of_math(function: Any, args: tuple) -> Any:
     return _as_python(elementwise(ufunc, args))
 
 
-_MATH = {"fabs": "fabs", "pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
-         "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
-         "degrees": "degrees", "radians": "radians"}  # fmt: skip
+# Functions of `math` that have other names in NumPy.
+_MATH = {"pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
+         "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}  # fmt: skip
 
 
 def _as_python(value: Any) -> Any:
@@ -195,7 +192,7 @@ def kind(value: Any) -> Any:
 
 def _function(name: str, module: str, args: tuple, kwargs: dict) -> Any:
     """A function of NumPy by hloom's of the same name."""
-    home = _MODULES.get(".".join(module.split(".")[:2]).replace("._linalg", ".linalg"), "hloom.numpy")
+    home = _MODULES.get(".".join(module.split(".")[:2]), "hloom.numpy")
     found = getattr(importlib.import_module(home), name, None)
     if found is None:
         raise UnsupportedError(f"{module}.{name} in a compiled NumPy program", "hloom has no such function",
@@ -276,10 +273,6 @@ def _flip(x: Any, axis: Any = None) -> Any:
     return x[tuple([slice(None, None, -1) if k in axes else slice(None) for k in range(x.ndim)])]
 
 
-def _empty(shape: Any, dtype: Any = float, **options: Any) -> Any:
-    return Array.of(hnp.zeros(_sizes(shape), np.dtype(dtype)))
-
-
 def _full(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
     made = np.dtype(dtype) if dtype is not None else dtype_of(as_value(fill_value))
     return Array.of(hnp.broadcast_to(converted(fill_value, made), _sizes(shape)))
@@ -346,8 +339,8 @@ _SPECIAL: dict[str, Callable] = {
     "result_type": _result_type,
     "histogram": _histogram,
     "copy": _copy, "array": _array, "asarray": _asarray, "ascontiguousarray": _asarray, "reshape": _reshape,
-    "ravel": _ravel, "transpose": _transpose, "flip": _flip, "empty": _empty, "full": _full,
-    "zeros": lambda shape, dtype=float, **o: _full(shape, 0, dtype),
+    "ravel": _ravel, "transpose": _transpose, "flip": _flip, "full": _full,
+    **dict.fromkeys(("empty", "zeros"), lambda shape, dtype=float, **o: _full(shape, 0, dtype)),
     "ones": lambda shape, dtype=float, **o: _full(shape, 1, dtype),
     "zeros_like": _like(0), "ones_like": _like(1), "empty_like": _like(0), "full_like": _full_like,
     "copyto": _copyto, "fill_diagonal": _fill_diagonal, "where": np_where, "matmul": _matmul, "dot": _dot,
@@ -355,11 +348,7 @@ _SPECIAL: dict[str, Callable] = {
 }  # fmt: skip
 
 
-def _operator_matmul(self: Any, other: Any) -> Any:
-    return _matmul(self, other)
-
-
-setattr(Value, "__matmul__", _operator_matmul)  # noqa: B010  (products need functions of this file)
+setattr(Value, "__matmul__", lambda self, other: _matmul(self, other))  # noqa: B010  (products need functions of this file)
 setattr(Value, "__rmatmul__", lambda self, other: _matmul(other, self))  # noqa: B010
 
 
@@ -388,7 +377,7 @@ def _sort_in_place(x: Any, axis: int = -1, **options: Any) -> None:
 
 def _item(x: Any, *index: int) -> Any:
     found = x[index if len(index) > 1 else index[0]] if index else x.reshape(-1)[0] if x.ndim else x
-    return Number(found.traced, {"f": float, "i": int, "u": int, "b": bool, "c": complex}[found.dtype.kind])
+    return Number(found.traced, KINDS[found.dtype.kind])
 
 
 _METHODS: dict[str, Callable] = {

@@ -19,7 +19,7 @@ from hloom.njit.items import Items, Range
 from hloom.njit.liveness import read, rebound
 from hloom.njit.lowering import NumpyLowering
 from hloom.njit.rewriting import Loop
-from hloom.njit.values import Array, Memory, Number, Unbound, Value, as_value
+from hloom.njit.values import KINDS, Array, Memory, Number, Unbound, Value, as_value
 from hloom.tracing.trace import bind
 
 __all__ = ["kernel_of"]
@@ -162,7 +162,7 @@ def kernel_of(
 
 def _result(value: Any, weak: bool) -> Value:
     """The number that a name holds after a loop. weak: whether it is one of Python."""
-    return Number(value, {"i": int, "f": float, "b": bool, "c": complex}[value.dtype.kind] if weak else None)
+    return Number(value, KINDS[value.dtype.kind] if weak else None)
 
 
 def _part(value: Array, whole: str) -> Part:

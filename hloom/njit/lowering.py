@@ -179,7 +179,7 @@ class NumpyLowering(Lowering):
 
         def step(at: Sequence[Number]) -> None:
             outer, self.block = self.block, []
-            self._store_at(made, held, self.load(view, at))
+            self.store(made, [held], self.load(view, at))
             after = self.binary("+", Number(count, S64), integer(1))
             self.block.append(Assign(count, after.expr))
             inner, self.block = self.block, outer
@@ -191,17 +191,14 @@ class NumpyLowering(Lowering):
         self.spans[held_count] = fixed.span
         return View(made.pointer, view.dtype, (fixed,), (integer(1),), integer(0), "selected", True, True)
 
-    def _store_at(self, view: View, index: Number, value: Number) -> None:
-        self.store(view, [index], value)
-
     def _store(self, array: View, target: Any, value: Any) -> None:
         index = self.value(target.slice)
         if isinstance(index, (View, Lazy)) and index.dtype == PRED:
-            self._store_where(array, index, value, "")
+            self._store_where(array, index, value)
             return
         super()._store(array, target, value)
 
-    def _store_where(self, array: View, mask: Array, value: Any, text: str) -> None:
+    def _store_where(self, array: View, mask: Array, value: Any) -> None:
         """`x[mask] = y`."""
         self.require_writable(array)
         if len(mask.dims) != len(array.dims) or not isinstance(value, Number):

@@ -19,16 +19,14 @@ from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
-from hloom.njit.calls import Entry, is_quick, settings
+from hloom.njit.calls import Entry, is_quick, same_arrays, settings
 from hloom.njit.control import Runtime, Trace
 from hloom.njit.rewriting import Program, program_of
-from hloom.njit.values import Array, Number, Unbound, Undecided, Value, as_value, watching
+from hloom.njit.values import PYTHON, Array, Number, Unbound, Undecided, Value, as_value, watching
 from hloom.tracing.trace import Tracer, current_trace
 from hloom.tree import pytrees as tree
 
 __all__ = ["NumpyFunction", "njit"]
-
-_NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
 def njit(
@@ -89,173 +87,43 @@ class Spec:
     strided: tuple[int, ...]
 
 
-class NumpyFunction:
-    """A function compiled by `hl.njit`."""
+class Variant:
+    """A function for arguments of a spec: `jitted` takes the arrays among them. trace: its last trace."""
 
-    def __init__(self, function: Callable):
-        functools.update_wrapper(self, function)
-        self.written = function
-        self.name: str = getattr(function, "__name__", "function")
-        self.signature = inspect.signature(function)
-        self._known_integers = False  # whether integers of Python decide shapes
-        self._lock = forking.rlock()  # one thread compiles
-        self._trace = Trace()
-        self._jitted: dict[Spec, Callable] = {}
-        self._entries: dict[Any, Entry] = {}
+    def __init__(self, function: NumpyFunction, spec: Spec):
+        self.function, self.spec, self.trace = function, spec, Trace()
 
-    @functools.cached_property
-    def program(self) -> Program:
-        return program_of(self.written)
+        def run(*arrays):
+            with enable_x64():
+                return self._traced(arrays)
 
-    def __get__(self, owner, kind=None):
-        return self if owner is None else functools.partial(self, owner)
+        run.__name__ = run.__qualname__ = function.name
+        self.jitted = jit(run)
 
-    def __call__(self, *args, **kwargs):
-        if not kwargs:
-            entry = self._entries.get(self._key(args))
-            if entry is not None and entry.fits(args):
-                return entry(args)
-        with self._lock:
-            return self._first_call(args, kwargs)
-
-    def _key(self, leaves: Sequence[Any]) -> tuple:
-        """What a compiled program depends on, of arguments without structure."""
-        return (
-            settings(),
-            *[(leaf.dtype, leaf.shape) if type(leaf) is np.ndarray else self._key_of(leaf) for leaf in leaves],
-        )
-
-    def _key_of(self, leaf: Any) -> Any:
-        kind = type(leaf)
-        if (kind in _NUMBERS and not (self._known_integers and kind in (int, bool))) or isinstance(leaf, np.generic):
-            return kind
+    def _traced(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        spec, signature = self.spec, self.function.signature
+        values = self._values(arrays)
+        same = dict(spec.same)
+        before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
+        arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
+        self.trace = Trace(current_trace())
+        watched = watching.set(self.trace.watch)
         try:
-            hash(leaf)
-        except TypeError:
-            return (kind, id(leaf))  # a tree, or an array of hloom: such calls take the longer way
-        return distinct(leaf)
-
-    def _first_call(self, args, kwargs):
-        """A call that compiles, or whose arguments are trees, hloom's arrays or traced values."""
-        bound = self._bound(args, kwargs)
-        leaves, structure = tree.flatten(list(bound.values()))
-        if current_trace() is None and is_quick() and not any(isinstance(leaf, Tracer) for leaf in leaves):
-            own = [np.asarray(leaf) if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
-            key = (structure, self._key(own))
-            entry = self._entries.get(key)
-            if entry is None or not entry.fits(own):
-                _, spec, arrays = self._until_decided(bound, lambda spec, arrays: self._lowered(spec, arrays).compile())
-                entry = self._entries[key] = Entry(self._made, spec, self.name, len(leaves), self._trace.outside)
-                if not kwargs and len(args) == len(leaves) and all(a is b for a, b in zip(args, leaves, strict=True)):
-                    self._entries[self._key(args)] = entry
-            if entry.writes:
-                _require_numpy(leaves, entry.writes, self.name)
-            return entry(own)
-        made = self._in_program(bound)
-        if made["written"]:
-            _require_numpy(leaves, [int(k) for k in made["written"]], self.name)
-            for k, value in made["written"].items():
-                np.copyto(leaves[int(k)], np.asarray(value))
-        return made["result"]
-
-    def pure(self, *args, **kwargs):
-        """(the result, the last values of the arguments that it changes, by number of their leaf). Changes nothing."""
-        with self._lock:
-            made = self._in_program(self._bound(args, kwargs))
-        return made["result"], made["written"]
-
-    def lower(self, *args, **kwargs):
-        """As `hl.jit(f).lower(...)`."""
-        with self._lock:
-            self._until_decided(self._bound(args, kwargs), self._lowered)
-            return self._made
-
-    def _lowered(self, spec: Spec, arrays: list):
-        return self._jit(spec).lower(*arrays)
-
-    def _in_program(self, bound: dict[str, Any]) -> dict[str, Any]:
-        """A call by `jit`, whose results are hloom's."""
-        # Derivatives need to know how often loops run.
-        _, spec, arrays = self._arguments(bound, known_integers=True)
-        made = self._run(lambda spec, arrays: self._jit(spec)(*arrays), spec, arrays, known_integers=True)
-        for number, word in made["faults"].items():
-            watch(*Trace.checked[int(number)], word)
-        return made
-
-    def _until_decided(self, bound: dict[str, Any], run: Callable):
-        """Runs with the arguments as they are traced; integers become known where the program asks for one."""
-        while True:
-            leaves, spec, arrays = self._arguments(bound, self._known_integers)
-            try:
-                self._made = self._run(run, spec, arrays)
-            except (Undecided, HloomError) as error:
-                # A loop that no kernel takes, because of a size, may be one of a known size.
-                decides = isinstance(error, Undecided) or (
-                    self._trace.refused and any(k is int for _, k in spec.python)
-                )
-                if self._known_integers or not decides:
-                    raise
-                self._known_integers = True
-                self._entries.clear()
+            function = Runtime(self.function.program, self.trace).function()
+            kinds = [p.kind for p in signature.parameters.values()]
+            if any(kind in (kind.POSITIONAL_ONLY, kind.VAR_POSITIONAL, kind.VAR_KEYWORD) for kind in kinds):
+                bound = inspect.BoundArguments(signature, arguments)
+                result = function(*bound.args, **bound.kwargs)
             else:
-                return leaves, spec, arrays
+                result = function(**arguments)
+            written = {str(k): values[k].ref.read() for k, v in before.items() if values[k].ref.read() is not v}
+            return {"result": tree.map(_result, result), "written": written, "faults": dict(self.trace.faults)}
+        finally:
+            watching.reset(watched)
 
-    def _run(self, run: Callable, spec: Spec, arrays: list, known_integers: bool = False) -> Any:
-        """Runs; what is still undecided with all integers of Python known is an error."""
-        try:
-            return run(spec, arrays)
-        except Undecided as error:
-            if not (known_integers or self._known_integers):
-                raise
-            if self._trace.refused:
-                raise self._trace.refused[0] from None
-            raise ArgumentError(
-                f"{error.what} that is known while '{self.name}' is compiled",
-                "it is computed from the arrays' elements", "compute it from shapes and integers", error.source,
-            ) from None  # fmt: skip
-
-    def _bound(self, args, kwargs) -> dict[str, Any]:
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentError(f"a call of {self.name}", str(error), f"call {self.name}{self.signature}") from None
-        bound.apply_defaults()
-        return dict(bound.arguments)
-
-    def _arguments(self, bound: dict[str, Any], known_integers: bool) -> tuple[list, Spec, list]:
-        leaves, structure = tree.flatten(list(bound.values()))
-        known, python, arrays = [], [], []
-        for k, leaf in enumerate(leaves):
-            kind = type(leaf)
-            if kind in _NUMBERS and not (known_integers and kind in (int, bool)):
-                python.append((k, kind))
-                arrays.append(_NUMBERS[kind](leaf))
-            elif isinstance(leaf, (np.ndarray, np.generic)) or hasattr(leaf, "_shape"):
-                if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufc":
-                    raise DTypeError(f"an argument of {self.name}", f"an array of {leaf.dtype}", "pass numbers")
-                arrays.append(leaf)
-            else:
-                known.append((k, leaf, distinct(leaf)))
-        strided = tuple([k for k, v in enumerate(leaves) if isinstance(v, np.ndarray) and not v.flags.c_contiguous])
-        return leaves, Spec(structure, tuple(bound), tuple(known), tuple(python), _same(leaves), strided), arrays
-
-    def _jit(self, spec: Spec) -> Any:
-        if self._trace.outside.changed():
-            self._jitted.clear()
-            self._entries.clear()
-            self._trace = Trace()
-        found = self._jitted.get(spec)
-        if found is None:
-
-            def run(*arrays):
-                with enable_x64():
-                    return self._traced(spec, arrays)
-
-            run.__name__ = run.__qualname__ = self.name
-            found = self._jitted[spec] = jit(run)
-        return found
-
-    def _traced(self, spec: Spec, arrays: Sequence[Any]) -> dict[str, Any]:
+    def _values(self, arrays: Sequence[Any]) -> list[Any]:
+        """The values of the arguments' leaves."""
+        spec = self.spec
         fixed = {k: value for k, value, _ in spec.known}
         python, same = dict(spec.python), dict(spec.same)
         rest = iter(arrays)
@@ -273,43 +141,181 @@ class NumpyFunction:
                 values.append(Array.of(array) if array.shape else Number(array))
                 if k in spec.strided:
                     values[-1].strided = True
-        before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
-        arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
-        self._trace = Trace(current_trace())
-        watching.set(self._trace.watch)
-        function = Runtime(self.program, self._trace).function()
-        kinds = [p.kind for p in self.signature.parameters.values()]
-        if any(kind in (kind.POSITIONAL_ONLY, kind.VAR_POSITIONAL, kind.VAR_KEYWORD) for kind in kinds):
-            bound = inspect.BoundArguments(self.signature, arguments)
-            result = function(*bound.args, **bound.kwargs)
-        else:
-            result = function(**arguments)
-        written = {str(k): values[k].ref.read() for k, v in before.items() if values[k].ref.read() is not v}
-        return {"result": tree.map(_result, result), "written": written, "faults": dict(self._trace.faults)}
+        return values
 
 
-def _same(leaves: list) -> tuple[tuple[int, int], ...]:
-    """Pairs of leaves that are the same array of NumPy. Raises ArgumentError for arrays that share some memory."""
-    arrays = [(k, leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray)]
-    found = []
-    for n, (k, leaf) in enumerate(arrays):
-        for first, other in arrays[:n]:
-            if leaf is other:
-                found.append((k, first))
-                break
-            if np.may_share_memory(leaf, other) and np.shares_memory(leaf, other):
-                raise ArgumentError(
-                    "arguments of a compiled NumPy program", "two of them share memory, and are not the same array",
-                    "pass the whole array, and index it inside",
-                )  # fmt: skip
-    return tuple(found)
+class NumpyFunction:
+    """A function compiled by `hl.njit`."""
+
+    def __init__(self, function: Callable):
+        functools.update_wrapper(self, function)
+        self.written = function
+        self.name: str = getattr(function, "__name__", "function")
+        self.signature = inspect.signature(function)
+        self._known_integers = False  # whether integers of Python decide shapes
+        self._lock = forking.rlock()  # one thread compiles
+        self._variants: dict[Spec, Variant] = {}
+        self._entries: dict[Any, Entry] = {}
+
+    @functools.cached_property
+    def program(self) -> Program:
+        return program_of(self.written)
+
+    def __get__(self, owner, kind=None):
+        return self if owner is None else functools.partial(self, owner)
+
+    def __call__(self, *args, **kwargs):
+        if not kwargs:
+            entry = self._entries.get(self._key(args))
+            if entry is not None and entry.fits(args):
+                return entry(args)
+        return self._longer_call(args, kwargs)
+
+    def _key(self, leaves: Sequence[Any]) -> tuple:
+        """What a compiled program depends on, of arguments without structure."""
+        return (
+            settings(),
+            *[(leaf.dtype, leaf.shape) if type(leaf) is np.ndarray else self._key_of(leaf) for leaf in leaves],
+        )
+
+    def _key_of(self, leaf: Any) -> Any:
+        kind = type(leaf)
+        if (kind in PYTHON and not (self._known_integers and kind in (int, bool))) or isinstance(leaf, np.generic):
+            return kind
+        try:
+            hash(leaf)
+        except TypeError:
+            return (kind, id(leaf))  # a tree, or an array of hloom: such calls take the longer way
+        return distinct(leaf)
+
+    def _longer_call(self, args, kwargs):
+        """A call that compiles, or whose arguments are trees, hloom's arrays or traced values."""
+        bound = self._bound(args, kwargs)
+        leaves, structure = tree.flatten(list(bound.values()))
+        if current_trace() is None and is_quick() and not any(isinstance(leaf, Tracer) for leaf in leaves):
+            own = [np.asarray(leaf) if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+            plain = not kwargs and len(args) == len(leaves) and all(a is b for a, b in zip(args, leaves, strict=True))
+            with self._lock:
+                entry = self._entry(bound, structure, own, plain)
+            _require_numpy(leaves, entry.writes, self.name)
+            return entry(own)
+        made = self._in_program(bound)
+        _require_numpy(leaves, [int(k) for k in made["written"]], self.name)
+        for k, value in made["written"].items():
+            np.copyto(leaves[int(k)], np.asarray(value))
+        return made["result"]
+
+    def _entry(self, bound: dict[str, Any], structure: Any, own: list, plain: bool) -> Entry:
+        """The compiled program for arguments, with arrays of NumPy as leaves. plain: whether the leaves are the
+        arguments."""
+        key = (structure, self._key(own))
+        entry = self._entries.get(key)
+        if entry is None or not entry.fits(own):
+            variant, compiled = self._until_decided(bound, lambda variant, arrays: _lowered(variant, arrays).compile())
+            entry = Entry(compiled, variant.spec, self.name, len(own), variant.trace.outside)
+            self._entries[structure, self._key(own)] = entry  # integers may be known now
+            if plain:
+                self._entries[self._key(own)] = entry
+        return entry
+
+    def pure(self, *args, **kwargs):
+        """(the result, the last values of the arguments that it changes, by number of their leaf). Changes nothing."""
+        made = self._in_program(self._bound(args, kwargs))
+        return made["result"], made["written"]
+
+    def lower(self, *args, **kwargs):
+        """As `hl.jit(f).lower(...)`."""
+        with self._lock:
+            return self._until_decided(self._bound(args, kwargs), _lowered)[1]
+
+    def _in_program(self, bound: dict[str, Any]) -> dict[str, Any]:
+        """A call by `jit`, whose results are hloom's."""
+        # Derivatives need to know how often loops run.
+        with self._lock:
+            spec, arrays = self._arguments(bound, known_integers=True)
+            variant = self._variant(spec)
+            made = self._decided(variant, lambda: variant.jitted(*arrays))
+        for number, word in made["faults"].items():
+            watch(*Trace.checked[int(number)], word)
+        return made
+
+    def _until_decided(self, bound: dict[str, Any], run: Callable) -> tuple[Variant, Any]:
+        """(the variant for arguments, what it ran to); integers become known where the program asks for one."""
+        if not self._known_integers:
+            spec, arrays = self._arguments(bound, known_integers=False)
+            variant = self._variant(spec)
+            try:
+                return variant, run(variant, arrays)
+            except (Undecided, HloomError) as error:
+                # A loop that no kernel takes, because of a size, may be one of a known size.
+                has_integers = any(kind is int for _, kind in spec.python)
+                if not (isinstance(error, Undecided) or (variant.trace.refused and has_integers)):
+                    raise
+            self._known_integers = True
+            self._entries.clear()
+        spec, arrays = self._arguments(bound, known_integers=True)
+        variant = self._variant(spec)
+        return variant, self._decided(variant, lambda: run(variant, arrays))
+
+    def _decided(self, variant: Variant, run: Callable[[], Any]) -> Any:
+        """Runs with all integers of Python known; what is still undecided is an error."""
+        try:
+            return run()
+        except Undecided as error:
+            if variant.trace.refused:
+                raise variant.trace.refused[0] from None
+            raise ArgumentError(
+                f"{error.what} that is known while '{self.name}' is compiled",
+                "it is computed from the arrays' elements", "compute it from shapes and integers", error.source,
+            ) from None  # fmt: skip
+
+    def _bound(self, args, kwargs) -> dict[str, Any]:
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"a call of {self.name}", str(error), f"call {self.name}{self.signature}") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def _arguments(self, bound: dict[str, Any], known_integers: bool) -> tuple[Spec, list]:
+        leaves, structure = tree.flatten(list(bound.values()))
+        known, python, arrays = [], [], []
+        for k, leaf in enumerate(leaves):
+            kind = type(leaf)
+            if kind in PYTHON and not (known_integers and kind in (int, bool)):
+                python.append((k, kind))
+                arrays.append(PYTHON[kind].type(leaf))
+            elif isinstance(leaf, (np.ndarray, np.generic)) or hasattr(leaf, "_shape"):
+                if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufc":
+                    raise DTypeError(f"an argument of {self.name}", f"an array of {leaf.dtype}", "pass numbers")
+                arrays.append(leaf)
+            else:
+                known.append((k, leaf, distinct(leaf)))
+        strided = tuple([k for k, v in enumerate(leaves) if isinstance(v, np.ndarray) and not v.flags.c_contiguous])
+        same = same_arrays(leaves)
+        if same is None:
+            raise ArgumentError(
+                "arguments of a compiled NumPy program", "two of them share memory, and are not the same array",
+                "pass the whole array, and index it inside",
+            )  # fmt: skip
+        return Spec(structure, tuple(bound), tuple(known), tuple(python), same, strided), arrays
+
+    def _variant(self, spec: Spec) -> Variant:
+        found = self._variants.get(spec)
+        if found is None or found.trace.outside.changed():
+            found = self._variants[spec] = Variant(self, spec)
+        return found
+
+
+def _lowered(variant: Variant, arrays: list) -> Any:
+    return variant.jitted.lower(*arrays)
 
 
 def _result(value: Any) -> Any:
     if isinstance(value, Unbound):
         value._fail()
-    if type(value) in _NUMBERS:
-        return hnp.asarray(_NUMBERS[type(value)](value))
+    if type(value) in PYTHON:
+        return hnp.asarray(np.asarray(value, PYTHON[type(value)]))
     if not isinstance(value, (Value, np.ndarray, np.generic)):
         return value
     found = as_value(value).traced

@@ -18,7 +18,7 @@ class Outside:
     """What functions read of their modules, and of the functions around them, as it was when they were traced."""
 
     def __init__(self) -> None:
-        self._read: list[tuple[Callable[[], Any], Any, Any]] = []  # how it is read; the object; a copy of an array
+        self._read: list[tuple[Callable[[], Any], Any, Any]] = []  # how it is read; the object; what it was
         self._seen: set[FunctionType] = set()
 
     def add(self, function: Any) -> None:
@@ -36,17 +36,24 @@ class Outside:
 
     def _note(self, read: Callable[[], Any]) -> None:
         value = read()
-        self._read.append((read, value, value.copy() if isinstance(value, np.ndarray) else value))
+        self._read.append((read, value, _content(value)))
 
     def changed(self) -> bool:
         """Whether something is not what it was."""
-        return any(not _same(read(), value, kept) for read, value, kept in self._read)
+        return any(not _is_same(read(), value, content) for read, value, content in self._read)
 
 
-def _same(now: Any, before: Any, kept: Any) -> bool:
-    if isinstance(before, np.ndarray):
-        return now is before and now.shape == kept.shape and now.tobytes() == kept.tobytes()
-    return type(now) is type(before) and (now is before or repr(now) == repr(before))
+def _is_same(now: Any, before: Any, content: Any) -> bool:
+    if now is not before and isinstance(before, np.ndarray):
+        return False
+    return (now is before and not isinstance(now, np.ndarray)) or _content(now) == content
+
+
+def _content(value: Any) -> Any:
+    """Equal for values that programs cannot tell apart: 1 is not 1.0, and 0.0 is not -0.0."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    return type(value), repr(value)
 
 
 def _is_constant(value: Any) -> bool:

@@ -440,7 +440,7 @@ class _Rewriter(ast.NodeTransformer):
         jumps = any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body + node.orelse for n in own_jumps(s))
         plain = ast.If(_of(held, "value"), then, other)
         if jumps:
-            plain.test = self.runtime("known_truth", _of(held, "test"), at=node)
+            plain.test = self.runtime("known_truth", _of(held, "value"), at=node)
             return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in (first, plain)]
         made: list[ast.stmt] = [first]
         functions = []

@@ -13,7 +13,7 @@ from hloom.errors import ShapeError, UnsupportedError
 from hloom.njit.items import Range
 from hloom.njit.lowering import promotion
 from hloom.njit.rewriting import Loop
-from hloom.njit.values import Array, Memory, Number, Unbound, Value, as_value, converted, dtype_of
+from hloom.njit.values import KINDS, Array, Memory, Number, Unbound, Value, as_value, converted, dtype_of
 
 __all__ = ["for_each", "while_true"]
 
@@ -80,7 +80,7 @@ class _Carry:
         dtype, python = self.numbers[name]
         own = value.python if isinstance(value, Number) else type(value)
         joined, weak = promotion((dtype, python is not None), (dtype_of(value), own is not None))
-        self.numbers[name] = (joined, {"b": bool, "i": int, "f": float, "c": complex}[joined.kind] if weak else None)
+        self.numbers[name] = (joined, KINDS[joined.kind] if weak else None)
         return converted(value, joined)
 
     def _array(self, name: str, after: Any) -> Any:

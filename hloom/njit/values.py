@@ -28,12 +28,13 @@ from hloom.tracing.refs import Ref
 from hloom.tracing.trace import as_array
 
 __all__ = [
-    "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "converted", "dtype_of",
-    "elementwise", "traced", "watching",
+    "KINDS", "PYTHON", "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "converted",
+    "dtype_of", "elementwise", "traced", "watching",
 ]  # fmt: skip
 
-_PYTHON = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64), complex: np.dtype(complex)}
-_KINDS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+# Types of Python's numbers, and the dtypes that they have alone; and back, by the kind of a dtype.
+PYTHON = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64), complex: np.dtype(complex)}
+KINDS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 
 # Called with a name, a key, checks and their fault: see `hloom.kernels.faults.watch`.
@@ -435,7 +436,7 @@ def _bound(bound: Any) -> int | None:
 
 def as_value(value: Any) -> Any:
     """A traced value, or a number of Python; arrays of NumPy become constants."""
-    if isinstance(value, Value) or type(value) in _PYTHON:
+    if isinstance(value, Value) or type(value) in PYTHON:
         return value
     if isinstance(value, (list, tuple)):
         parts = [as_value(v) for v in value]
@@ -453,13 +454,13 @@ def as_value(value: Any) -> Any:
 
 
 def dtype_of(value: Any) -> np.dtype:
-    found = _PYTHON.get(type(value))
+    found = PYTHON.get(type(value))
     return value.dtype if found is None else found
 
 
 def kind_of(value: Any) -> Any:
     """The argument of `resolve_dtypes` for an operand: a dtype, or the type of a Python number (bool has a dtype)."""
-    python = value.python if isinstance(value, Number) else type(value) if type(value) in _PYTHON else None
+    python = value.python if isinstance(value, Number) else type(value) if type(value) in PYTHON else None
     return python if python not in (None, bool) else dtype_of(value)
 
 
@@ -490,7 +491,7 @@ def elementwise(ufunc: np.ufunc, values: Sequence[Any]) -> Any:
     python = all(isinstance(k, type) for k in kinds)
     try:
         if python:
-            asked = [_PYTHON[k] for k in kinds]
+            asked = [PYTHON[k] for k in kinds]
         else:
             asked = kinds
         dtypes = ufunc.resolve_dtypes((*asked, *[None] * ufunc.nout))
@@ -504,9 +505,7 @@ def elementwise(ufunc: np.ufunc, values: Sequence[Any]) -> Any:
         if result.shape or any(isinstance(v, Array) and v.ndim for v in values):
             made.append(Array.of(result))
         else:
-            made.append(
-                Number(result, _KINDS[np.dtype(dtype).kind] if python and np.dtype(dtype).kind != "b" else None)
-            )
+            made.append(Number(result, KINDS[np.dtype(dtype).kind] if python and np.dtype(dtype).kind != "b" else None))
     return made[0] if len(made) == 1 else tuple(made)
 
 
