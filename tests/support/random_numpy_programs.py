@@ -87,7 +87,12 @@ class Text:
 
     def filled(self, template: str, depth: int) -> str:
         template = re.sub("LOOP", lambda _: self.one(*self.loops) if self.loops else "1", template)
-        return re.sub("~([a-zA-Z0-9])", lambda found: self.part(found[1], depth), template)
+        return re.sub(r"~([a-zA-Z0-9])(?=([.[])?)", lambda found: self.operand(found, depth), template)
+
+    def operand(self, found: re.Match, depth: int) -> str:
+        """A part of a template; in brackets where a method or an index of it follows."""
+        text = self.part(found[1], depth)
+        return f"({text})" if found[2] and not text.isidentifier() else text
 
     def part(self, kind: str, depth: int) -> str:
         if kind == "c":
