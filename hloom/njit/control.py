@@ -330,7 +330,8 @@ def _over(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 
 def _is_of_hloom(function: Any) -> bool:
-    return (getattr(function, "__module__", None) or "").split(".")[0] == "hloom"
+    module = (getattr(function, "__module__", None) or "").split(".")
+    return module[0] == "hloom" and module[:2] != ["hloom", "benchmarks"]  # these are programs of users
 
 
 def _is_integer(value: Any) -> bool:

@@ -113,6 +113,19 @@ class _Arguments:
         if whole != name:
             self.parts[name] = _part(value, whole)
 
+    def require_writable(self, whole: str) -> None:
+        """Refuses to change an argument that is memory from outside, or that only stands for other memory."""
+        if id(self.ref_of(whole)) in self.constants:
+            error = UnsupportedError("a change of an array that is not an argument",
+                                     "a loop changes an array from outside", "pass it as an argument")  # fmt: skip
+            error.source = self.loop.source
+            raise error
+        for value in self.arrays.values():
+            if self.wholes[id(value.ref)] == whole and value.fixed:
+                error = UnsupportedError("a change in place of an array", value.fixed, "change a copy: x = x.copy()")
+                error.source = self.loop.source
+                raise error
+
     def ref_of(self, whole: str) -> Memory | Array:
         """What an argument is the value of: a Ref, or a view whose place in it is computed."""
         return next(a if a.moved else a.ref for a in self.arrays.values() if self.wholes[id(a.ref)] == whole)
@@ -143,11 +156,8 @@ def kernel_of(
         prange=False, parts=arguments.parts, written=set(),
         lowering=functools.partial(NumpyLowering, serial=set(), sizes=arguments.sizes),
     )  # fmt: skip
-    if any(id(arguments.ref_of(whole)) in arguments.constants for whole in made.changed):
-        error = UnsupportedError("a change of an array that is not an argument", "a loop changes an array from outside",
-                                 "pass it as an argument")  # fmt: skip
-        error.source = loop.source
-        raise error
+    for whole in made.changed:
+        arguments.require_writable(whole)
     kernel = instance(made.body, made.fault)
     found = bind("kernel", *arguments.given, kernel=kernel)
     if made.checks:

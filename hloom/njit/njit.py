@@ -14,7 +14,7 @@ from hloom.arrays.array import Array as HloomArray
 from hloom.contexts import enable_x64
 from hloom.dispatch.jit import jit
 from hloom.dispatch.signature import distinct
-from hloom.errors import ArgumentError, DTypeError, HloomError
+from hloom.errors import ArgumentError, ConcretizationTypeError, DTypeError, HloomError
 from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.kernels.faults import watch
@@ -247,9 +247,11 @@ class NumpyFunction:
             try:
                 return variant, run(variant, arrays)
             except (Undecided, HloomError) as error:
-                # A loop that no kernel takes, because of a size, may be one of a known size.
+                # A loop that no kernel takes, because of a size, may be one of a known size; functions of hloom have
+                # sizes, axes and orders that are known.
                 has_integers = any(kind is int for _, kind in spec.python)
-                if not (isinstance(error, Undecided) or (variant.trace.refused and has_integers)):
+                may_help = variant.trace.refused or isinstance(error, ConcretizationTypeError)
+                if not (isinstance(error, Undecided) or (may_help and has_integers)):
                     raise
             self._known_integers = True
             self._entries.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import linecache
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -421,3 +422,41 @@ def test_what_an_inner_loop_goes_over_is_computed_once():
         return total
 
     check(function, np.zeros(2), X)
+
+
+@pytest.mark.parametrize("steps", (1, 2, 3, 10))
+def test_arrays_that_exchange_their_names_in_a_loop_are_changed_in_place(steps):
+    def function(u, steps):
+        v = u.copy()
+        for _ in range(steps):
+            for i in range(1, len(u) - 1):
+                v[i] = 0.2 * (u[i] + u[i - 1] + u[i + 1])
+            u, v = v, u
+        return u
+
+    check(function, X[0].copy(), steps)
+
+
+@pytest.mark.parametrize("name", ("start", "leave", "entry", "t1", "größe"))
+def test_arguments_may_have_any_name(name):
+    source = f"def function(x, {name}):\n    for i in range(len(x)):\n        x[i] = {name} * x[i]\n"
+    path = f"named_{name}.py"
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    scope: dict = {}
+    exec(compile(source, path, "exec"), scope)
+    check(scope["function"], np.ones(3), 2.5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    (
+        lambda x, n: np.arange(n) * 2.0,
+        lambda x, n: np.linspace(0.0, 1.0, num=n),
+        lambda x, n: np.roll(x, n) + np.tile(x[:1], n).sum(),
+        lambda x, n: np.diag(x, n),
+        lambda x, n: np.fft.rfft(x, n),
+    ),
+    ids=("arange", "linspace", "tile", "diag", "rfft"),
+)
+def test_integers_that_functions_have_to_know_are_known(function):
+    check(function, X[0].copy(), 3)

@@ -245,7 +245,8 @@ class _Function(Values):
         self.ended = 0  # loops that LLVM's vectorizer may want, up to here
 
     def define(self, symbol: str, attributes: str) -> str:
-        arguments = [Value(var.type, f"%{var.name}") for var in self.kernel.params]
+        # With a point, which no label and no other value has: users' arguments are called "start" and "t1" too.
+        arguments = [Value(var.type, f'%"{var.name}."') for var in self.kernel.params]
         for var, value in zip(self.kernel.params, arguments, strict=True):
             self.assign(var, value)
         self.suite(self.kernel.body)
