@@ -90,7 +90,7 @@ def measure(workload: Workload, libraries, budget: float, profiled: bool = True)
             continue
         own = isinstance(library, Hloom)
         try:
-            with np.errstate(all="ignore"), _no_longer_than(None if own else PATIENCE):
+            with np.errstate(all="ignore"), no_longer_than(None if own else PATIENCE):
                 prepared = [library.prepare(a) for a in arrays]
                 function = library.compiled(workload)
                 results = library.arrays(function(*prepared))
@@ -135,7 +135,7 @@ def measure(workload: Workload, libraries, budget: float, profiled: bool = True)
 
 
 @contextlib.contextmanager
-def _no_longer_than(seconds: float | None):
+def no_longer_than(seconds: float | None):
     """Raises TimeoutError inside after so many seconds; where signals cannot interrupt (another thread), never."""
     if seconds is None or threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -172,7 +172,7 @@ def check(workload: Workload, title: str, results, expected) -> float:
     return worst
 
 
-def _pause() -> None:
+def pause() -> None:
     """Busy-waits until the threads of the previous library sleep: a core that slept itself is slow at first."""
     start = time.perf_counter()
     while time.perf_counter() < start + LONGEST:
@@ -192,7 +192,7 @@ def in_turns(calls: dict, budget: float) -> dict[str, float]:
     """Seconds of one call of each `name: (function, arguments)`."""
     repeats, slow = {}, set()
     for name, (function, arguments) in calls.items():
-        _pause()
+        pause()
         function(*arguments)
         start = time.perf_counter()
         function(*arguments)
@@ -213,7 +213,7 @@ def in_turns(calls: dict, budget: float) -> dict[str, float]:
             if name in slow and len(times[name]) >= 3:
                 continue
             function, arguments = calls[name]
-            _pause()
+            pause()
             if name not in slow:
                 function(*arguments)
             count = repeats[name]
