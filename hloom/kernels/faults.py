@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 
-from hloom.errors import ShapeError
+from hloom.errors import IndexOutOfBoundsError, ShapeError
 from hloom.ir.ops.programs.structure import HostFunction
 from hloom.ir.types import TupleShape
 from hloom.kernels.frontend.memory import FAULT_BITS, Check
@@ -38,7 +38,8 @@ def raise_fault(name: str, checks: tuple[Check, ...], word: int) -> None:
     check = checks[(word >> FAULT_BITS) - 1]
     index = word & ((1 << FAULT_BITS) - 1)
     index -= (index >> (FAULT_BITS - 1)) << FAULT_BITS
-    raise ShapeError(
+    error = ShapeError if check.size is None else IndexOutOfBoundsError
+    raise error(
         f"the kernel '{name}' reads or writes within its arrays",
         f"{check.what} is {index}"
         + (f", the size {check.size}" if check.size is not None else "")

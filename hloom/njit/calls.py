@@ -12,7 +12,6 @@ from hloom.errors import ArgumentError
 from hloom.ir.source import device_scopes
 from hloom.kernels.faults import raise_fault
 from hloom.njit.control import Trace
-from hloom.njit.outside import Outside
 from hloom.njit.values import PYTHON
 from hloom.runtime.buffer import is_exclusive
 from hloom.tree import pytrees as tree
@@ -48,8 +47,8 @@ class Entry:
     """The program for `count` leaves of arguments of some shapes and dtypes. writes: the numbers of leaves that it
     changes."""
 
-    def __init__(self, compiled: Any, spec: Any, name: str, count: int, outside: Outside):
-        self.name, self.same, self.outside = name, spec.same, outside
+    def __init__(self, compiled: Any, spec: Any, name: str, count: int, trace: Trace):
+        self.name, self.same, self.outside = name, spec.same, trace.outside
         self.strided = spec.strided
         executable = compiled.executable
         shapes = executable.output_shapes
@@ -60,7 +59,8 @@ class Entry:
         self._written = [(int(k), number) for k, number in numbers["written"].items()]
         self._faults = [(Trace.checked[int(k)], number) for k, number in numbers["faults"].items()]
         self.writes = [k for k, _ in self._written]
-        self._scalars = frozenset(k for k, shape in enumerate(shapes) if shape.dims == ())
+        single = {tree.flatten(self._result)[0][k] for k in trace.single}
+        self._scalars = frozenset(k for k, shape in enumerate(shapes) if shape.dims == () and k not in single)
 
     def fits(self, leaves: Sequence[Any]) -> bool:
         """Whether arguments share memory as those did that this was compiled for, and nothing from outside changed."""

@@ -18,6 +18,7 @@ from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.njit import functions
 from hloom.njit.items import Items, Range, range_of
 from hloom.njit.loops import kernel_of
+from hloom.njit.operators import elementwise, python_of
 from hloom.njit.outside import Outside
 from hloom.njit.rewriting import RUNTIME, Loop, Program, program_of
 from hloom.njit.staged import for_each, while_true
@@ -31,7 +32,6 @@ from hloom.njit.values import (
     as_value,
     converted,
     dtype_of,
-    elementwise,
 )  # fmt: skip
 from hloom.tracing.refs import OuterRef
 from hloom.tracing.trace import RefArgument, current_trace
@@ -78,6 +78,7 @@ class Trace:
         self.faults: dict[str, Any] = {}
         self.outside = Outside()
         self.copies = 1
+        self.single: list[int] = []  # of the leaves of the result, the arrays without dimensions
 
     def watch(self, name: str, kernel: str, checks: tuple, fault: Any) -> None:
         """Sees to it that an index out of range of a kernel becomes an error."""
@@ -154,9 +155,7 @@ class Runtime:
     def item(self, owner: Any, index: Any) -> Any:
         if isinstance(owner, np.ndarray):
             owner = as_value(owner)
-        if isinstance(owner, Number):
-            raise TypeError(f"'{owner.dtype}' object is not subscriptable")
-        if isinstance(owner, Array):
+        if isinstance(owner, (Array, Number)):
             return owner[index]
         if isinstance(index, Number) and isinstance(owner, (tuple, list)):
             return Array.of(as_value(owner).traced)[index]
@@ -192,26 +191,31 @@ class Runtime:
         found: Any = None
         for part in parts:
             value = part()
-            if found is not None:
-                found = elementwise(ufunc, (found, _truth(value)))
-            elif isinstance(value, Value):
-                found = _truth(value)
-            elif bool(value) is stops:
-                return value
+            if found is None:
+                if not isinstance(value, Value) and bool(value) is stops:
+                    return value
+                found = value
+            elif not isinstance(found, Value):
+                found = value
+            elif dtype_of(as_value(found)) == dtype_of(as_value(value)) == np.dtype(bool):
+                python = {python_of(found), python_of(value)}
+                joined = elementwise(ufunc, (_truth(found), _truth(value)))
+                found = Number(joined.traced, bool) if python == {bool} else joined
             else:
-                last = value
-        return last if found is None else found
+                test, last = _truth(found), value
+                found = functions.chosen(test, *((found, last) if stops else (last, found)))
+        return found
 
     def negated(self, value: Any) -> Any:
-        return elementwise(np.logical_not, (_truth(value),)) if isinstance(value, Value) else not value
+        if not isinstance(value, Value):
+            return not value
+        return Number(elementwise(np.logical_not, (_truth(value),)).traced, bool)
 
     def choice(self, test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
         if not isinstance(test, Value):
             return yes() if test else no()
         first, second = yes(), no()
-        if not all(isinstance(v, (Number, int, float, complex, np.generic)) for v in (first, second)):
-            raise UnsupportedError("a conditional expression of arrays", f"{first!r} and {second!r}", "use np.where")
-        return functions.np_where(_truth(test), first, second)
+        return functions.chosen(_truth(test), first, second)
 
     def truth(self, value: Any) -> Test:
         return Test(_truth(value), False) if isinstance(value, Value) else Test(value, True)

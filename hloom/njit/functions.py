@@ -13,9 +13,21 @@ import numpy as np
 
 from hloom import numpy as hnp
 from hloom.errors import UnsupportedError
-from hloom.njit.values import KINDS, Array, Number, Value, as_value, converted, dtype_of, elementwise, traced
+from hloom.njit.operators import elementwise, of_operator, python_of
+from hloom.njit.plain import of_math
+from hloom.njit.values import (
+    KINDS,
+    PYTHON,
+    Array,
+    Number,
+    Value,
+    as_value,
+    converted,
+    dtype_of,
+    traced,
+)  # fmt: skip
 
-__all__ = ["ATTRIBUTES", "builtin_call", "is_of_numpy", "kind", "method", "np_where", "numpy_call"]
+__all__ = ["ATTRIBUTES", "builtin_call", "chosen", "is_of_numpy", "kind", "method", "np_where", "numpy_call"]
 
 # Functions that make arrays of numbers: they are computed when the program runs, not in its text.
 _MAKERS = frozenset(("arange", "linspace", "eye", "identity", "tri", "logspace", "geomspace"))
@@ -26,11 +38,12 @@ _SUMS = frozenset(("sum", "prod", "cumsum", "cumprod", "nansum", "nanprod", "tra
 _MEANS = frozenset(("mean", "var", "std", "average", "median", "nanmean"))
 # Functions whose results are integers of 64 bits.
 _POSITIONS = frozenset(("argmax", "argmin", "argsort", "searchsorted", "count_nonzero", "digitize", "bincount"))
-_BUILTINS = {abs: np.absolute, min: np.minimum, max: np.maximum, pow: np.power, divmod: np.divmod}
+_BUILTINS: dict[Any, np.ufunc] = {abs: np.absolute, min: np.minimum, max: np.maximum, pow: np.power, divmod: np.divmod}
 # Methods of arrays that are functions of NumPy by the same name.
 ATTRIBUTES = frozenset(
     ("all", "any", "argmax", "argmin", "argsort", "clip", "conj", "conjugate", "cumprod", "cumsum", "diagonal", "dot",
-     "max", "mean", "min", "prod", "ptp", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace",
+     "max", "mean", "min", "nonzero",
+     "prod", "ptp", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace",
      "var", "copy", "astype", "fill", "flatten", "ravel", "item", "sort", "searchsorted")
 )  # fmt: skip
 
@@ -43,12 +56,12 @@ def is_of_numpy(function: Any) -> bool:
     if isinstance(function, type):
         return issubclass(function, np.generic)
     owner = getattr(function, "__self__", None)
-    return isinstance(owner, np.ufunc) or module.split(".")[0] in ("numpy", "math", "scipy")
+    return isinstance(owner, np.ufunc) or module.split(".")[0] in ("numpy", "math", "cmath", "scipy")
 
 
 def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
     """A call of a function of NumPy, of `math`, or of Python's own functions of numbers."""
-    if (found := _BUILTINS.get(function)) is not None and any(isinstance(a, Value) for a in args):
+    if (found := _BUILTINS.get(function)) is not None and any(map(_has_value, args)):
         return _builtin(found, args)
     if isinstance(function, type) and issubclass(function, np.generic):
         return _of_dtype(np.dtype(function), args)
@@ -61,8 +74,8 @@ def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
             f"np.random.{name} in a compiled NumPy program", "its numbers would be those of the first call",
             "make the random numbers outside, and pass them as an argument",
         )  # fmt: skip
-    if module == "math":
-        return _of_math(function, args)
+    if module in ("math", "cmath"):
+        return of_math(function, args)
     special = _SPECIAL.get(name) if module.split(".")[0] == "numpy" else None
     if special is not None:
         return special(*args, **kwargs)
@@ -74,26 +87,6 @@ def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
     return _function(name, module, args, kwargs)
 
 
-def _of_math(function: Any, args: tuple) -> Any:
-    """A function of `math`, of Python's numbers."""
-    if not any(map(_has_value, args)):
-        return function(*args)
-    name = function.__name__
-    ufunc = getattr(np, _MATH.get(name, name), None)
-    if not isinstance(ufunc, np.ufunc):
-        raise UnsupportedError(f"math.{name} in a compiled NumPy program", "NumPy has no such function", "write it out")
-    return _as_python(elementwise(ufunc, args))
-
-
-# Functions of `math` that have other names in NumPy.
-_MATH = {"pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
-         "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}  # fmt: skip
-
-
-def _as_python(value: Any) -> Any:
-    return Number(value.traced, float) if isinstance(value, Number) and value.dtype == np.float64 else value
-
-
 def _has_value(argument: Any) -> bool:
     if isinstance(argument, (tuple, list)):
         return any(map(_has_value, argument))
@@ -101,10 +94,11 @@ def _has_value(argument: Any) -> bool:
 
 
 def _builtin(ufunc: np.ufunc, args: tuple) -> Any:
-    if ufunc in (np.minimum, np.maximum):
-        values = list(args[0]) if len(args) == 1 else list(args)
-        return functools.reduce(lambda a, b: elementwise(ufunc, (a, b)), values)
-    return elementwise(ufunc, args)
+    if ufunc not in (np.minimum, np.maximum):
+        return of_operator(ufunc, args)
+    values = list(args[0]) if len(args) == 1 else list(args)
+    test = np.less if ufunc is np.minimum else np.greater  # NaN is neither
+    return functools.reduce(lambda a, b: chosen(elementwise(test, (b, a)), b, a), values)
 
 
 def _of_dtype(dtype: np.dtype, args: tuple) -> Any:
@@ -173,11 +167,25 @@ def _ufunc(ufunc: np.ufunc, args: tuple, kwargs: dict) -> Any:
 
 def np_where(condition: Any, *choices: Any) -> Any:
     if not choices:
-        raise UnsupportedError("np.where of one argument", "the values decide the size of its result", "use a loop")
+        return _nonzero(condition)
     dtype = np.result_type(*[kind(c) for c in choices])
     yes, no = [converted(c, dtype) for c in choices]
     found = hnp.where(traced(as_value(condition)), yes, no)
     return Array.of(found) if found.shape else Number(found)
+
+
+def chosen(test: Any, yes: Any, no: Any) -> Any:
+    """One of two numbers."""
+    if not all(isinstance(v, (Number, int, float, complex, np.generic)) for v in (yes, no)):
+        raise UnsupportedError("a conditional expression of arrays", f"{yes!r} and {no!r}", "use np.where")
+    python = [python_of(v) for v in (yes, no)]
+    found = np_where(test, yes, no)
+    return found if None in python else Number(found.traced, KINDS[found.dtype.kind])
+
+
+def _where(condition: Any, *choices: Any) -> Any:
+    found = np_where(condition, *choices)
+    return Array.of(found.traced) if isinstance(found, Number) else found  # NumPy returns an array without dimensions
 
 
 def kind(value: Any) -> Any:
@@ -291,6 +299,50 @@ def _full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, **
     return _like(fill_value)(x, dtype, shape)
 
 
+def _take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+    x, indices = as_value(x), as_value(indices)
+    if mode != "raise":
+        return _function("take", "numpy", (x, indices, axis), {"mode": mode, "out": out})
+    if isinstance(indices, Value) and indices.dtype.kind == "b":
+        indices = Array.of(indices.traced.astype(np.int64)) if indices.ndim else Number(indices.traced.astype(np.int64))
+    if axis is None:
+        found = x.reshape(-1)[indices]
+    else:
+        found = x[(*[slice(None)] * (operator.index(axis) % x.ndim), indices)]
+    found = found if isinstance(found, Number) else Array.of(found.traced)
+    if out is None:
+        return found
+    out[...] = found
+    return out
+
+
+def _clip(x: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **options: Any) -> Any:
+    low, high = options.get("min", a_min), options.get("max", a_max)
+    found = as_value(x)
+    if low is not None:
+        found = elementwise(np.maximum, (found, low))
+    if high is not None:
+        found = elementwise(np.minimum, (found, high))
+    if found is x:
+        found = _copy(x)
+    if out is None:
+        return found
+    out[...] = found
+    return out
+
+
+def _nonzero(x: Any) -> tuple:
+    """The positions of elements that are not zero; their number is computed by the program."""
+    x = as_value(x)
+    if not x.ndim:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
+    mask = elementwise(np.not_equal, (x, 0)).traced
+    grids = np.indices(x.shape, sparse=True) if all(isinstance(n, int) for n in x.shape) else None
+    if grids is None:
+        raise UnsupportedError("np.nonzero of an array whose size the program computes", f"{x!r}", "use a loop")
+    return tuple([Array.of(hnp.broadcast_to(hnp.asarray(g), x.shape)[mask]) for g in grids])
+
+
 def _sizes(shape: Any) -> tuple[int, ...]:
     return tuple(map(operator.index, shape)) if isinstance(shape, (tuple, list)) else (operator.index(shape),)
 
@@ -343,7 +395,9 @@ _SPECIAL: dict[str, Callable] = {
     **dict.fromkeys(("empty", "zeros"), lambda shape, dtype=float, **o: _full(shape, 0, dtype)),
     "ones": lambda shape, dtype=float, **o: _full(shape, 1, dtype),
     "zeros_like": _like(0), "ones_like": _like(1), "empty_like": _like(0), "full_like": _full_like,
-    "copyto": _copyto, "fill_diagonal": _fill_diagonal, "where": np_where, "matmul": _matmul, "dot": _dot,
+    "take": _take, "clip": _clip, "nonzero": _nonzero,
+    "copyto": _copyto, "fill_diagonal": _fill_diagonal, "where": _where, "matmul": _matmul, "dot": _dot,
+    "row_stack": lambda parts, **o: _function("vstack", "numpy", (parts,), o),
     "sort": _sort, "shape": _shape, "ndim": lambda x: as_value(x).ndim, "size": lambda x: as_value(x).size,
 }  # fmt: skip
 
@@ -376,15 +430,28 @@ def _sort_in_place(x: Any, axis: int = -1, **options: Any) -> None:
 
 
 def _item(x: Any, *index: int) -> Any:
+    if not index and x.size != 1:
+        raise ValueError("can only convert an array of size 1 to a Python scalar")
     found = x[index if len(index) > 1 else index[0]] if index else x.reshape(-1)[0] if x.ndim else x
     return Number(found.traced, KINDS[found.dtype.kind])
 
 
 _METHODS: dict[str, Callable] = {
+    "take": _take, "clip": _clip, "nonzero": _nonzero,
     "astype": _astype, "fill": _fill, "sort": _sort_in_place, "item": _item, "copy": _copy,
     "flatten": lambda x, order="C": Array.of(x.traced.reshape(-1)),
     "ravel": _ravel,
 }  # fmt: skip
+
+
+_TEXTS = frozenset((str, repr, ascii, format, hash, id, bin, hex, oct, chr, bytes, bytearray))
+
+
+def type_of(value: Value) -> type:
+    """The type that a traced value has in NumPy."""
+    if isinstance(value, Number):
+        return value.python or value.dtype.type
+    return np.ndarray
 
 
 def builtin_call(function: Any, args: tuple, kwargs: dict) -> Any:
@@ -396,17 +463,32 @@ def builtin_call(function: Any, args: tuple, kwargs: dict) -> Any:
         return functools.reduce(lambda a, b: a + b, list(value), *args[1:] or (0,))
     if not isinstance(value, Value):
         return NotImplemented
-    if function is int:
-        return Number(converted(value, np.dtype(np.int64)), int)
-    if function is float:
-        return Number(converted(value, np.dtype(np.float64)), float)
-    if function is complex:
-        return Number(converted(value, np.dtype(complex)), complex) if len(args) == 1 else NotImplemented
-    if function is bool:
-        return elementwise(np.not_equal, (value, 0))
-    if function is round:
-        return numpy_call(np.round, args, kwargs)
-    if function is print:
-        raise UnsupportedError("print in a compiled NumPy program", "it would print once, not in each call",
-                               "use hl.debug.print")  # fmt: skip
-    return NotImplemented
+    if function in (int, float, complex) and len(args) == 1:
+        return Number(converted(value, PYTHON[function]), function)
+    if function in _TEXTS:
+        raise UnsupportedError(f"{function.__name__} in a compiled NumPy program", f"its argument is {value!r}",
+                               "return it, and call the function outside")  # fmt: skip
+    found = _OF_VALUES.get(function)
+    return NotImplemented if found is None else found(*args, **kwargs)
+
+
+def _rounded(value: Any, digits: Any = None) -> Any:
+    found = numpy_call(np.round, (value,) if digits is None else (value, digits), {})
+    whole = isinstance(found, Number) and digits is None
+    return Number(converted(found, PYTHON[int]), int) if whole else found
+
+
+def _attribute(value: Any, name: str, *default: Any) -> Any:
+    return method(value, name) if name in ATTRIBUTES else getattr(value, name, *default)
+
+
+def _printed(*_: Any, **__: Any) -> Any:
+    raise UnsupportedError("print in a compiled NumPy program", "it would print once, not in each call",
+                           "use hl.debug.print")  # fmt: skip
+
+
+_OF_VALUES: dict[Any, Callable] = {
+    bool: lambda value: Number(elementwise(np.not_equal, (value, 0)).traced, bool),
+    round: _rounded, getattr: _attribute, print: _printed, type: type_of,
+    isinstance: lambda value, kinds: issubclass(type_of(value), kinds),
+}  # fmt: skip

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from hloom.ir.records import record
+from hloom.njit.values import Undecided
 
 __all__ = ["Items", "Range", "range_of"]
 
@@ -17,6 +18,11 @@ class Range:
     start: Any
     stop: Any
     step: Any
+
+    def _known(self, *_: Any) -> NoReturn:
+        raise Undecided("the bounds of a range")
+
+    __iter__ = __len__ = __contains__ = __getitem__ = __reversed__ = _known
 
 
 def range_of(args: tuple) -> Range:

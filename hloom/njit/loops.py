@@ -204,6 +204,38 @@ class _Plain(ast.NodeTransformer):
     def __init__(self) -> None:
         self.count = 0
 
+    # `a and b` is a truth value for the kernel. Where it is no condition, it is one of the two.
+
+    def _condition(self, test: ast.expr) -> ast.expr:
+        if isinstance(test, ast.BoolOp):
+            test.values = [self._condition(v) for v in test.values]
+            return test
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test.operand = self._condition(test.operand)
+            return test
+        return self.visit(test)
+
+    def _tested(self, node: Any) -> Any:
+        test, node.test = self._condition(node.test), ast.Constant(True)
+        node = self.generic_visit(node)
+        node.test = test
+        return node
+
+    visit_If = visit_While = visit_IfExp = visit_Assert = _tested  # noqa: N815
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        return self._condition(node) if isinstance(node.op, ast.Not) else self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        if all(map(_is_truth, node.values)):
+            return self._condition(node)
+        *before, found = [self.visit(v) for v in node.values]
+        for value in reversed(before):
+            test = copy.deepcopy(value)
+            yes, no = (found, value) if isinstance(node.op, ast.And) else (value, found)
+            found = ast.copy_location(ast.IfExp(test, yes, no), node)
+        return found
+
     def _once(self, items: ast.expr, before: list[ast.stmt]) -> ast.expr:
         """An iterable whose parts are names and constants. before: the statements that compute these."""
         if isinstance(items, (ast.Name, ast.Constant)):
@@ -231,6 +263,13 @@ class _Plain(ast.NodeTransformer):
             [*_assignments(node.target, element, first), *node.body], node.orelse,
         )  # fmt: skip
         return [ast.fix_missing_locations(s) for s in (*before, ast.copy_location(made, node))]
+
+
+def _is_truth(node: ast.expr) -> bool:
+    """Whether an expression is a truth value, whatever its names are."""
+    if isinstance(node, ast.BoolOp):
+        return all(map(_is_truth, node.values))
+    return isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
 
 
 def _assignments(target: ast.expr, value: ast.expr, whole: ast.Assign) -> list[ast.stmt]:

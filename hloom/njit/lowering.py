@@ -27,6 +27,7 @@ from hloom.njit.liveness import own_jumps
 
 __all__ = ["NumpyLowering", "promotion"]
 
+_ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**", "<<", ">>"))
 _PYTHON = {"b": True, "i": 1, "u": 1, "f": 1.0, "c": 1j}
 _OWN = {"i": "s64", "u": "s64", "f": "f64", "c": "c128", "b": "pred"}
 
@@ -38,6 +39,13 @@ def promotion(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     if not strong:
         return DTYPES[_OWN[np.result_type(*python).kind]], True
     return np.dtype(np.result_type(*strong, *python)), False
+
+
+def _either(start: tuple, stop: tuple) -> tuple:
+    """The span of what a range goes over, upwards or downwards."""
+    low = None if None in (start[0], stop[0]) else min(start[0], stop[0] + 1)
+    high = None if None in (start[1], stop[1]) else max(start[1], stop[1] - 1)
+    return low, high
 
 
 class NumpyLowering(Lowering):
@@ -115,6 +123,22 @@ class NumpyLowering(Lowering):
                 self._is_serial(key)
         return made
 
+    def binary(self, op: str, left: Number, right: Number) -> Number:
+        """Truth values of Python are integers in its arithmetic."""
+        if op in _ARITHMETIC and left.weak and right.weak and left.dtype == right.dtype == PRED:
+            left, right = self.cast(left, S64, True), self.cast(right, S64, True)
+        return super().binary(op, left, right)
+
+    def compare(self, op: str, left: Number, right: Number) -> Number:
+        found = super().compare(op, left, right)
+        return Number(found.expr, found.dtype, left.weak and right.weak, found.span, found.known)
+
+    def of_unaryop(self, node: ast.UnaryOp) -> Any:
+        found = super().of_unaryop(node)
+        if isinstance(node.op, ast.Not) and isinstance(found, Number):
+            return Number(found.expr, found.dtype, True, found.span, found.known)
+        return found
+
     def check(self, index: Number, size: Number, view: View, dimension: int) -> Number:
         """An index may count from the end."""
         index = self.cast(index, S64, index.weak)
@@ -127,18 +151,21 @@ class NumpyLowering(Lowering):
         return super().check(index, size, view, dimension)
 
     def _range(self, node: ast.For, bounds: list[Number]) -> None:
-        """A step that is not known is positive."""
+        """A step that is not known may be negative."""
         if len(bounds) < 3 or bounds[2].known is not None:
             super()._range(node, bounds)
             return
         start, stop, step = [Number(self._held(b.expr), S64, b.weak, b.span, b.known) for b in bounds]
-        if step.span[0] is None or step.span[0] < 1:
-            test = self.compare("<", step, integer(1))
-            self.fail_if(test.expr, "the step of a range, at least 1", None, step.expr)
-        last = self.binary("-", self.binary("+", self.binary("-", stop, start), step), integer(1))
+        whole = Number(self._held(self.binary("-", stop, start).expr), S64, True)
+        if step.span[0] is not None and step.span[0] >= 1:
+            sign, span = integer(1), (start.span[0], None if stop.span[1] is None else stop.span[1] - 1)
+        else:
+            self.fail_if(self.compare("==", step, integer(0)).expr, "the step of a range, not 0", None, step.expr)
+            below = self.compare("<", step, integer(0)).expr
+            sign, span = self.choice(below, integer(-1), integer(1)), _either(start.span, stop.span)
+        last = self.binary("-", self.binary("+", whole, step), sign)
         count = self.binary("max", Number(Binary("s64", "//", last.expr, step.expr), S64), integer(0))
         count = Number(self._held(count.expr), S64, True, (0, None))
-        span = (start.span[0], None if stop.span[1] is None else stop.span[1] - 1)
 
         def made(k: Number) -> Number:
             value = self.binary("+", start, self.binary("*", k, step))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -76,15 +76,17 @@ class Spec:
     """The key of a call's program.
 
     tree, names: of the arguments. known: Python values, by the index of their leaf. python: indices of leaves that are
-    Python numbers. same: leaves that are one array. strided: arrays whose elements are not in C order.
+    Python numbers. same: leaves that are one array; None: some share a part of their memory, and none may be changed.
+    strided: arrays whose elements are not in C order. single: arrays without dimensions.
     """
 
     tree: Any
     names: tuple[str, ...]
     known: tuple[tuple[int, Any, Any], ...]
     python: tuple[tuple[int, type], ...]
-    same: tuple[tuple[int, int], ...]
+    same: tuple[tuple[int, int], ...] | None
     strided: tuple[int, ...]
+    single: tuple[int, ...]
 
 
 class Variant:
@@ -103,7 +105,7 @@ class Variant:
     def _traced(self, arrays: Sequence[Any]) -> dict[str, Any]:
         spec, signature = self.spec, self.function.signature
         values = self._values(arrays)
-        same = dict(spec.same)
+        same = dict(spec.same or ())
         before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
         arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
         self.trace = Trace(current_trace())
@@ -117,6 +119,13 @@ class Variant:
             else:
                 result = function(**arguments)
             written = {str(k): values[k].ref.read() for k, v in before.items() if values[k].ref.read() is not v}
+            if written and spec.same is None:
+                raise ArgumentError(
+                    "arguments of a compiled NumPy program that changes one in place",
+                    "two of them share memory, and are not the same array", "pass the whole array, and index it inside",
+                )  # fmt: skip
+            leaves = tree.flatten(result)[0]
+            self.trace.single = [k for k, v in enumerate(leaves) if isinstance(v, (Array, np.ndarray)) and not v.ndim]
             return {"result": tree.map(_result, result), "written": written, "faults": dict(self.trace.faults)}
         finally:
             watching.reset(watched)
@@ -124,8 +133,8 @@ class Variant:
     def _values(self, arrays: Sequence[Any]) -> list[Any]:
         """The values of the arguments' leaves."""
         spec = self.spec
-        fixed = {k: value for k, value, _ in spec.known}
-        python, same = dict(spec.python), dict(spec.same)
+        fixed = {k: _thawed(value) for k, value, _ in spec.known}
+        python, same = dict(spec.python), dict(spec.same or ())
         rest = iter(arrays)
         values: list[Any] = []
         for k in range(len(fixed) + len(arrays)):
@@ -138,7 +147,7 @@ class Variant:
             elif k in python:
                 values.append(Number(array, python[k]))
             else:
-                values.append(Array.of(array) if array.shape else Number(array))
+                values.append(Array.of(array) if array.shape or k in spec.single else Number(array))
                 if k in spec.strided:
                     values[-1].strided = True
         return values
@@ -152,7 +161,7 @@ class NumpyFunction:
         self.written = function
         self.name: str = getattr(function, "__name__", "function")
         self.signature = inspect.signature(function)
-        self._known_integers = False  # whether integers of Python decide shapes
+        self._known: tuple[type, ...] = ()  # the types of numbers that are constants of a program, as shapes need them
         self._lock = forking.rlock()  # one thread compiles
         self._variants: dict[Spec, Variant] = {}
         self._entries: dict[Any, Entry] = {}
@@ -180,20 +189,20 @@ class NumpyFunction:
 
     def _key_of(self, leaf: Any) -> Any:
         kind = type(leaf)
-        if (kind in PYTHON and not (self._known_integers and kind in (int, bool))) or isinstance(leaf, np.generic):
+        if (kind in PYTHON or isinstance(leaf, np.generic)) and not isinstance(leaf, self._known):
             return kind
         try:
-            hash(leaf)
+            hash(_frozen(leaf))
         except TypeError:
             return (kind, id(leaf))  # a tree, or an array of hloom: such calls take the longer way
-        return distinct(leaf)
+        return distinct(_frozen(leaf))
 
     def _longer_call(self, args, kwargs):
         """A call that compiles, or whose arguments are trees, hloom's arrays or traced values."""
         bound = self._bound(args, kwargs)
         leaves, structure = tree.flatten(list(bound.values()))
         if current_trace() is None and is_quick() and not any(isinstance(leaf, Tracer) for leaf in leaves):
-            own = [np.asarray(leaf) if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+            own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
             plain = not kwargs and len(args) == len(leaves) and all(a is b for a, b in zip(args, leaves, strict=True))
             with self._lock:
                 entry = self._entry(bound, structure, own, plain)
@@ -212,7 +221,7 @@ class NumpyFunction:
         entry = self._entries.get(key)
         if entry is None or not entry.fits(own):
             variant, compiled = self._until_decided(bound, lambda variant, arrays: _lowered(variant, arrays).compile())
-            entry = Entry(compiled, variant.spec, self.name, len(own), variant.trace.outside)
+            entry = Entry(compiled, variant.spec, self.name, len(own), variant.trace)
             self._entries[structure, self._key(own)] = entry  # integers may be known now
             if plain:
                 self._entries[self._key(own)] = entry
@@ -232,30 +241,41 @@ class NumpyFunction:
         """A call by `jit`, whose results are hloom's."""
         # Derivatives need to know how often loops run.
         with self._lock:
-            spec, arrays = self._arguments(bound, known_integers=True)
-            variant = self._variant(spec)
-            made = self._decided(variant, lambda: variant.jitted(*arrays))
+            known = self._known or INTEGERS
+            while True:
+                spec, arrays = self._arguments(bound, known)
+                variant = self._variant(spec)
+                try:
+                    made = self._decided(variant, functools.partial(variant.jitted, *arrays))
+                    break
+                except ConcretizationTypeError:
+                    if known is NUMBERS or not any(kind is float for _, kind in spec.python):
+                        raise
+                    known = NUMBERS
         for number, word in made["faults"].items():
             watch(*Trace.checked[int(number)], word)
         return made
 
     def _until_decided(self, bound: dict[str, Any], run: Callable) -> tuple[Variant, Any]:
-        """(the variant for arguments, what it ran to); integers become known where the program asks for one."""
-        if not self._known_integers:
-            spec, arrays = self._arguments(bound, known_integers=False)
+        """(the variant for arguments, what it ran to); integers become known where the program asks for one, and where
+        these are not enough, all numbers."""
+        while self._known is not NUMBERS:
+            spec, arrays = self._arguments(bound, self._known)
             variant = self._variant(spec)
             try:
                 return variant, run(variant, arrays)
             except (Undecided, HloomError) as error:
+                wanted = isinstance(error, (Undecided, ConcretizationTypeError))
                 # A loop that no kernel takes, because of a size, may be one of a known size; functions of hloom have
                 # sizes, axes and orders that are known.
-                has_integers = any(kind is int for _, kind in spec.python)
-                may_help = variant.trace.refused or isinstance(error, ConcretizationTypeError)
-                if not (isinstance(error, Undecided) or (may_help and has_integers)):
-                    raise
-            self._known_integers = True
+                more = (INTEGERS, NUMBERS) if wanted else (INTEGERS,) if variant.trace.refused else ()
+                leaves = [v for v in tree.flatten(list(bound.values()))[0] if not isinstance(v, self._known)]
+                known = next((types for types in more if any(isinstance(v, types) for v in leaves)), None)
+                if known is None:
+                    return variant, self._decided(variant, functools.partial(_raise, error))
+            self._known = known
             self._entries.clear()
-        spec, arrays = self._arguments(bound, known_integers=True)
+        spec, arrays = self._arguments(bound, self._known)
         variant = self._variant(spec)
         return variant, self._decided(variant, lambda: run(variant, arrays))
 
@@ -279,12 +299,15 @@ class NumpyFunction:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _arguments(self, bound: dict[str, Any], known_integers: bool) -> tuple[Spec, list]:
+    def _arguments(self, bound: dict[str, Any], constant: tuple[type, ...]) -> tuple[Spec, list]:
+        """constant: the types of numbers that are constants of the program."""
         leaves, structure = tree.flatten(list(bound.values()))
         known, python, arrays = [], [], []
         for k, leaf in enumerate(leaves):
             kind = type(leaf)
-            if kind in PYTHON and not (known_integers and kind in (int, bool)):
+            if isinstance(leaf, constant):
+                known.append((k, leaf, distinct(leaf)))
+            elif kind in PYTHON:
                 python.append((k, kind))
                 arrays.append(PYTHON[kind].type(leaf))
             elif isinstance(leaf, (np.ndarray, np.generic)) or hasattr(leaf, "_shape"):
@@ -292,21 +315,36 @@ class NumpyFunction:
                     raise DTypeError(f"an argument of {self.name}", f"an array of {leaf.dtype}", "pass numbers")
                 arrays.append(leaf)
             else:
-                known.append((k, leaf, distinct(leaf)))
+                known.append((k, _frozen(leaf), distinct(_frozen(leaf))))
         strided = tuple([k for k, v in enumerate(leaves) if isinstance(v, np.ndarray) and not v.flags.c_contiguous])
-        same = same_arrays(leaves)
-        if same is None:
-            raise ArgumentError(
-                "arguments of a compiled NumPy program", "two of them share memory, and are not the same array",
-                "pass the whole array, and index it inside",
-            )  # fmt: skip
-        return Spec(structure, tuple(bound), tuple(known), tuple(python), same, strided), arrays
+        single = tuple([k for k, v in enumerate(leaves) if isinstance(v, np.ndarray) and not v.ndim])
+        named = tuple(bound)
+        return Spec(structure, named, tuple(known), tuple(python), same_arrays(leaves), strided, single), arrays
 
     def _variant(self, spec: Spec) -> Variant:
         found = self._variants.get(spec)
         if found is None or found.trace.outside.changed():
             found = self._variants[spec] = Variant(self, spec)
         return found
+
+
+# Types of the numbers that become constants of a program where it needs them.
+INTEGERS = (int, np.integer, np.bool_)  # truth values of Python too
+NUMBERS = (*INTEGERS, float, np.floating)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _frozen(leaf: Any) -> Any:
+    """An argument that can be a key: slices have no hash."""
+    return ("slice", leaf.start, leaf.stop, leaf.step) if isinstance(leaf, slice) else leaf
+
+
+def _thawed(value: Any) -> Any:
+    is_slice = isinstance(value, tuple) and len(value) == 4 and value[0] == "slice"
+    return slice(*value[1:]) if is_slice else value
 
 
 def _lowered(variant: Variant, arrays: list) -> Any:

@@ -53,6 +53,8 @@ class _Carry:
     def given(self, carried: Sequence[Any]) -> list[Any]:
         """The values of the names at the beginning of an iteration."""
         values = dict(self.before)
+        if len(carried) != len(self.names):  # the body was traced before, and reads what is changed around the loop
+            raise _Again
         for name, value in zip(self.names, carried, strict=True):
             if name in self.numbers:
                 values[name] = Number(value, self.numbers[name][1])

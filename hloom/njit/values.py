@@ -7,11 +7,9 @@ that an operation converts its operands to (`ufunc.resolve_dtypes`).
 
 from __future__ import annotations
 
-import functools
 import operator
-import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -23,13 +21,12 @@ from hloom.ir.records import record
 from hloom.ir.source import Source, current_source
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.memory import FAULT_BITS, Check
-from hloom.scipy import special
 from hloom.tracing.refs import Ref
 from hloom.tracing.trace import as_array
 
 __all__ = [
     "KINDS", "PYTHON", "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "converted",
-    "dtype_of", "elementwise", "traced", "watching",
+    "dtype_of", "traced", "watching",
 ]  # fmt: skip
 
 # Types of Python's numbers, and the dtypes that they have alone; and back, by the kind of a dtype.
@@ -50,7 +47,7 @@ class Undecided(Exception):
 
 
 class Value:
-    """A number or an array of a traced program. Operators are NumPy's ufuncs."""
+    """A number or an array of a traced program. Operators are NumPy's ufuncs: `hloom.njit.operators` adds them."""
 
     __slots__ = ()
     __array_ufunc__ = None  # so that NumPy's arrays leave operators to this class
@@ -118,6 +115,26 @@ class Number(Value):
     @property
     def traced(self) -> Any:
         return self._value
+
+    @property
+    def real(self) -> Number:
+        return Number(self.traced.real, self.python and (float if self.python is complex else self.python))
+
+    @property
+    def imag(self) -> Number:
+        return Number(self.traced.imag, self.python and (float if self.python is complex else self.python))
+
+    @property
+    def T(self) -> Number:  # noqa: N802  (NumPy's name)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        if index == ():
+            return self
+        entries = index if isinstance(index, tuple) else (index,)
+        if not all(entry is None or entry is Ellipsis for entry in entries):
+            raise TypeError(f"'{self.dtype}' object is not subscriptable")
+        return Array.of(self.traced[index])
 
     def __repr__(self) -> str:
         return f"a number of {self.dtype}"
@@ -246,7 +263,7 @@ class Array(Value):
         index, basic, numbers = _index(index, self.shape)
         found = self.traced[index]
         if not basic:
-            return Array.of(found)
+            return Array.of(found) if found.shape else Number(found)
         if numbers and found.shape and self.layout is not None:
             entries = given if isinstance(given, tuple) else (given,)
             first = tuple([0 if isinstance(e, Number) else e for e in entries])
@@ -458,12 +475,6 @@ def dtype_of(value: Any) -> np.dtype:
     return value.dtype if found is None else found
 
 
-def kind_of(value: Any) -> Any:
-    """The argument of `resolve_dtypes` for an operand: a dtype, or the type of a Python number (bool has a dtype)."""
-    python = value.python if isinstance(value, Number) else type(value) if type(value) in PYTHON else None
-    return python if python not in (None, bool) else dtype_of(value)
-
-
 def traced(value: Any) -> Any:
     """The argument for hloom's functions."""
     return value.traced if isinstance(value, Value) else value
@@ -473,6 +484,9 @@ def converted(value: Any, dtype: np.dtype) -> Any:
     """The array of hloom in a dtype."""
     value = as_value(value)
     if not isinstance(value, Value):
+        if type(value) is int and dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            raise DTypeError(f"the Python integer {value} with the dtype {dtype}", f"it is out of bounds for {dtype}",
+                             "convert the other operand to a wider dtype first: x.astype(np.int64)")  # fmt: skip
         return hnp.asarray(np.asarray(value).astype(dtype))
     found = value.traced
     if found.dtype == dtype and not found.weak:
@@ -482,93 +496,7 @@ def converted(value: Any, dtype: np.dtype) -> Any:
     return found.astype(dtype)
 
 
-def elementwise(ufunc: np.ufunc, values: Sequence[Any]) -> Any:
-    """A ufunc of numbers and arrays, in the dtypes that NumPy computes it in."""
-    values = [as_value(v) for v in values]
-    if not any(isinstance(v, Value) for v in values):
-        return ufunc(*values)
-    kinds = [kind_of(v) for v in values]
-    python = all(isinstance(k, type) for k in kinds)
-    try:
-        if python:
-            asked = [PYTHON[k] for k in kinds]
-        else:
-            asked = kinds
-        dtypes = ufunc.resolve_dtypes((*asked, *[None] * ufunc.nout))
-    except TypeError as error:
-        raise DTypeError(f"np.{ufunc.__name__}", str(error), "convert the operands") from None
-    computed = _function_of(ufunc)(*[converted(v, d) for v, d in zip(values, dtypes, strict=False)])
-    results = computed if isinstance(computed, tuple) else (computed,)
-    made: list[Any] = []
-    for result, dtype in zip(results, dtypes[len(values) :], strict=True):
-        result = result if result.dtype == dtype else result.astype(dtype)
-        if result.shape or any(isinstance(v, Array) and v.ndim for v in values):
-            made.append(Array.of(result))
-        else:
-            made.append(Number(result, KINDS[np.dtype(dtype).kind] if python and np.dtype(dtype).kind != "b" else None))
-    return made[0] if len(made) == 1 else tuple(made)
-
-
-@functools.cache
-def _function_of(ufunc: np.ufunc) -> Callable:
-    """hloom's function for a ufunc of NumPy or of `scipy.special`."""
-    name = ufunc.__name__
-    is_special = getattr(np, name, None) is not ufunc and getattr(sys.modules.get("scipy.special"), name, None) is ufunc
-    found = getattr(special if is_special else hnp, name, None)
-    if found is None:
-        raise UnsupportedError(f"{name} in a compiled NumPy program", "hloom has no such function", "write it out")
-    return found
-
-
 def _require_same_kind(value: Any, dtype: np.dtype, what: str) -> None:
     own = dtype_of(value)
     if own.kind == "c" and dtype.kind != "c":
         raise DTypeError(what, f"complex values into {dtype}", "take their real part")
-
-
-def _operator(ufunc: np.ufunc, swapped: bool = False) -> Callable:
-    def compute(self, other):
-        if isinstance(other, (str, type(None), dict, set)):
-            return NotImplemented
-        return elementwise(ufunc, (other, self) if swapped else (self, other))
-
-    return compute
-
-
-def _in_place(ufunc: np.ufunc) -> Callable:
-    def assign(self, other):
-        other = as_value(other)
-        result = elementwise(ufunc, (self, other))
-        if not isinstance(self, Array):
-            return result
-        if result.shape != self.shape:
-            raise ArgumentError(
-                f"an array of {list(self.shape)} is changed in place", f"the result has the shape {list(result.shape)}",
-                "assign the result to a new name",
-            )  # fmt: skip
-        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
-            raise DTypeError(
-                f"an array of {self.dtype} is changed in place", f"the result is {result.dtype}",
-                "write x = x + y, or convert with astype",
-            )  # fmt: skip
-        self.write(converted(result, self.dtype))
-        return self
-
-    return assign
-
-
-_BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-    "mod": np.remainder, "pow": np.power, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "lshift": np.left_shift, "rshift": np.right_shift,
-}  # fmt: skip
-_COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
-            "ne": np.not_equal}  # fmt: skip
-for _name, _ufunc in _BINARY.items():
-    setattr(Value, f"__{_name}__", _operator(_ufunc))
-    setattr(Value, f"__r{_name}__", _operator(_ufunc, swapped=True))
-    setattr(Value, f"__i{_name}__", _in_place(_ufunc))
-for _name, _ufunc in _COMPARE.items():
-    setattr(Value, f"__{_name}__", _operator(_ufunc))
-for _name, _unary in {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}.items():
-    setattr(Value, f"__{_name}__", lambda self, u=_unary: elementwise(u, (self,)))
