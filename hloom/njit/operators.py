@@ -38,14 +38,17 @@ def elementwise(ufunc: np.ufunc, values: Sequence[Any]) -> Any:
         raise DTypeError(f"np.{ufunc.__name__}", str(error), "convert the operands") from None
     computed = _function_of(ufunc)(*[converted(v, d) for v, d in zip(values, dtypes, strict=False)])
     results = computed if isinstance(computed, tuple) else (computed,)
-    made: list[Any] = []
-    for result, dtype in zip(results, dtypes[len(values) :], strict=True):
-        result = result if result.dtype == dtype else result.astype(dtype)
-        if result.shape or any(isinstance(v, Array) and v.ndim for v in values):
-            made.append(Array.of(result))
-        else:
-            made.append(Number(result, KINDS[np.dtype(dtype).kind] if python and np.dtype(dtype).kind != "b" else None))
+    many = any(isinstance(v, Array) and v.ndim for v in values)
+    made = [_made(r, np.dtype(d), many, python) for r, d in zip(results, dtypes[len(values) :], strict=True)]
     return made[0] if len(made) == 1 else tuple(made)
+
+
+def _made(result: Any, dtype: np.dtype, many: bool, python: bool) -> Any:
+    """A result of a ufunc, as an array or a number. many: of arrays; python: of numbers of Python alone."""
+    result = result if result.dtype == dtype else result.astype(dtype)
+    if result.shape or many:
+        return Array.of(result)
+    return Number(result, KINDS[dtype.kind] if python and dtype.kind != "b" else None)
 
 
 @functools.cache
