@@ -102,7 +102,7 @@ def error(program: Program) -> float:
     floats, weights = made.prepare(given)
     gradient = made.function(floats, weights)
     generator = np.random.default_rng(7)
-    direction = [generator.normal(size=np.shape(f)) for f in floats]
+    direction = [generator.normal(size=np.shape(f)) * np.abs(f) for f in floats]  # relative changes
     slope = sum(float(np.vdot(np.asarray(g), d)) for g, d in zip(gradient, direction, strict=True))
     norm = np.sqrt(sum(float(np.sum(np.square(np.asarray(g)))) for g in gradient))
 

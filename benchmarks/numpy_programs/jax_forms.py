@@ -67,22 +67,6 @@ def sphere_coordinates(jnp, lax, x, y, z):
     return r, jnp.arccos(z / r), jnp.arctan2(y, x)
 
 
-@form
-def mandelbrot(jnp, lax, xmin, xmax, ymin, ymax, xn, yn, maxiter):
-    x = xmin + (xmax - xmin) * jnp.arange(xn) / xn
-    y = ymin + (ymax - ymin) * jnp.arange(yn) / yn
-    c = x[None, :] + 1j * y[:, None]
-
-    def step(k, s):
-        z, count, done = s
-        z = jnp.where(done, z, z * z + c)
-        left = ~done & (jnp.abs(z) > 2)
-        return z, jnp.where(left, k, count), done | left
-
-    zero = jnp.zeros((yn, xn), jnp.int64)
-    return lax.fori_loop(0, maxiter, step, (jnp.zeros_like(c), zero, zero > 0))[1]
-
-
 # --- stencils
 
 

@@ -126,13 +126,17 @@ class _Carry:
 
 def for_each(loop: Loop, items: Any, names: Mapping[str, Any], body: Callable) -> dict[str, Any]:
     """`for` over a range or the rows of an array. Returns the values of names after it."""
+    count: Any  # known where it can be: reverse derivatives need a bound on the steps
     if isinstance(items, (range, Range)):
         start, stop, step = [converted(b, np.dtype(np.int64)) for b in (items.start, items.stop, items.step)]
-        count = hnp.maximum((stop - start + step - hnp.sign(step)) // step, 0)
+        if isinstance(items, range):
+            count = np.int64(len(items))
+        else:
+            count = hnp.maximum((stop - start + step - hnp.sign(step)) // step, 0)
         take = lambda k: Number(start + k * step, int)  # noqa: E731
     else:
         array = as_value(items)
-        count = hnp.asarray(np.int64(len(array)))
+        count = np.int64(len(array))
         take = lambda k: array[Number(k)]  # noqa: E731
     carry = _Carry(loop, names)
     while True:

@@ -156,7 +156,14 @@ def longest_increasing(a):
     return best.max()
 
 
-@program(lambda n: (R(0).integers(0, 4, n), R(1).integers(0, 4, n + 2), 2.0, -1.0, -3.0, -0.5), 20, 32, 320, 1500)
+@program(
+    lambda n: (R(0).integers(0, 4, n), R(1).integers(0, 4, n + 2), 2.0, -1.0, -3.0, -0.5),
+    20,
+    32,
+    320,
+    1500,
+    smooth=False,
+)
 def gotoh(a, b, match, mismatch, start, extend):
     m, n = len(a), len(b)
     M = np.full((m + 1, n + 1), -1e30)

@@ -48,6 +48,7 @@ def mandelbrot(xmin, xmax, ymin, ymax, xn, yn, maxiter):
     1500,
     rtol=1e-10,
     conditioning="the arcsine near its ends",
+    smooth=False,
 )
 def haversine(lat, lon):
     lat = np.radians(lat)
@@ -65,7 +66,14 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
 
 
-@program(lambda n: (R(0).normal(size=n), R(1).normal(size=n), R(2).normal(size=n)), 40, 1000, 100_000, 1_000_000)
+@program(
+    lambda n: (R(0).normal(size=n), R(1).normal(size=n), R(2).normal(size=n)),
+    40,
+    1000,
+    100_000,
+    1_000_000,
+    smooth=False,
+)
 def quadratic_roots(a, b, c):
     d = b * b - 4 * a * c
     root = np.sqrt(np.maximum(d, 0))

@@ -460,3 +460,18 @@ def test_arguments_may_have_any_name(name):
 )
 def test_integers_that_functions_have_to_know_are_known(function):
     check(function, X[0].copy(), 3)
+
+
+def test_loops_of_the_program_over_known_ranges_have_gradients():
+    @hl.njit
+    def function(x):
+        for i in range(1, 20):
+            x = np.append(x[1:], x[:1] * 0.5) + 0.01 * i * x
+        return x
+
+    x = np.linspace(0.5, 1.0, 4)
+    with hl.enable_x64():
+        slope = np.asarray(hl.grad(lambda x: function.pure(x)[0].sum())(x))
+    for k, h in enumerate(1e-6 * np.eye(4)):
+        difference = (function(x + h).sum() - function(x - h).sum()) / 2e-6
+        np.testing.assert_allclose(slope[k], difference, rtol=1e-7)
