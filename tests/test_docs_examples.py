@@ -58,15 +58,24 @@ def test_getting_started():
     assert scope["value"] < 1 and scope["lowered"].compile().cost_analysis()["kernels"] == 1
 
 
-def test_the_example_for_numpy_users_computes_the_same_as_numpy():
-    numpy_code, hloom_code = re.findall(
-        r"```python\n(.*?)```", (DOCS / "start" / "numpy_users.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    expected, found = {}, {}
-    exec(numpy_code, expected)
-    exec(hloom_code, found)
-    x = np.random.default_rng(0).random(20)
-    np.testing.assert_allclose(np.asarray(found["smooth"](x, 5)), expected["smooth"](x, 5), rtol=1e-12)
+def test_the_programs_for_numpy_users_compute_the_same_as_numpy():
+    scope = run_blocks(DOCS / "start" / "numpy_users.md")
+    given = np.random.default_rng(1).random((12, 9))
+    for name, arguments in {
+        "smooth": (given[0], 5),
+        "wave": (given, given * 0.5, 0.5, 7),
+        "ema": (given[:, 0].copy(), 0.3),
+    }.items():
+        own, found = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments], scope[name]
+        wanted = found.written(*arguments)
+        result = found(*own)
+        np.testing.assert_allclose(own[0], arguments[0], rtol=1e-12)
+        if wanted is not None:
+            np.testing.assert_allclose(result, wanted, rtol=1e-12)
+    weight, step = 0.1, 1e-6
+    value = lambda w: ((scope["ema"](scope["prices"], w) - scope["prices"]) ** 2).mean()  # noqa: E731
+    np.testing.assert_allclose(scope["slope"], (value(weight + step) - value(weight - step)) / (2 * step), rtol=1e-5)
+    assert scope["sensitivity"].shape == (50, 60) and scope["field"].any()
 
 
 def test_the_compiler_pages_stages_agree():
