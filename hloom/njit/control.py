@@ -280,11 +280,13 @@ class Runtime:
         length = len(items) if isinstance(items, (range, Array, np.ndarray)) else None
         indexed = isinstance(items, Range) or length is not None
         if indexed and body is not None and (length is None or length > FEW):
+            copies = self.trace.copies
             try:
                 return Taken(True, for_each(loop, items, names, body))
             except _PASSED_ON:
                 raise
             except (Undecided, HloomError):
+                self.trace.copies = copies  # loops in the body that was given up had some
                 if length is None or length > UNROLLED:
                     raise
         if isinstance(items, Range) or len(items) > UNROLLED:
