@@ -64,8 +64,8 @@ def njit(
 
     In place of the function there may be signatures, as text or Numba's types: `@hl.njit("float64(float64[:])")`, or a
     list of such. A call takes the one that needs the fewest conversions: numbers are converted, arrays have to have the
-    declared dtype and dimensions. A function of numbers alone is compiled at once; one of arrays, at the first call with
-    arrays of a shape.
+    declared dtype and dimensions. A function of floats alone is compiled at once; others at their first calls, where
+    shapes and sizes are known.
 
     Raises, at the line of the function: UnsupportedError for what cannot be compiled, ShapeError for an index out of
     range, and DTypeError for arguments that no signature takes.

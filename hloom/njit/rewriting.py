@@ -215,9 +215,7 @@ def without_returns_inside(body: list[ast.stmt], file: str, name: str) -> list[a
         if isinstance(node, (ast.For, ast.While)) and has_return([node]):
             before, loop, after = _left_by_flag(node, file, name)
             made += [*before, loop]
-            return [
-                ast.fix_missing_locations(m) for m in [*made, *without_returns_inside([*after, *rest], file, name)]
-            ]
+            return [ast.fix_missing_locations(m) for m in [*made, *without_returns_inside([*after, *rest], file, name)]]
         made.append(node)
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, ShapeError, UnsupportedError
 from hloom.kernels.frontend.syntax import definition_of
-from hloom.njit.control import Runtime
 from hloom.njit.arguments.signatures import Signature, loop_for, signatures_of
+from hloom.njit.control import Runtime
 from hloom.njit.decorators.universal import Universal, require_options
 from hloom.njit.rewriting import Loop, Program, program_of
 from hloom.njit.values import Array, Number, as_value, converted, dtype_of
@@ -38,7 +39,7 @@ def guvectorize(*given: Any, **options: Any):
     into; one of no dimensions is an array of one element. Calls may pass arrays for them.
 
     signatures: types of arguments and results, `void(...)`; the first is taken to which the dtypes of the arguments
-    convert without loss. Without signatures (`hl.guvectorize("(n)->(n)")`), calls have to pass the results, as in Numba.
+    convert without loss. Without signatures (`hl.guvectorize("(n)->(n)")`), calls pass the results, as in Numba.
 
     Raises ArgumentError for a layout that does not match, ShapeError for sizes that differ, DTypeError where no
     signature fits, UnsupportedError at the line that cannot be compiled and where the function writes into an argument.
@@ -96,37 +97,37 @@ class GeneralizedFunction(Universal):
         types = loop_for(self.signatures, dtypes, self.name).args if self.signatures else None
         arrays = [converted(v, types[k].dtype if types else dtypes[k]) for k, v in enumerate(given)]
         sizes, dims = self._sizes(arrays, outs)
-        count = int(np.prod(dims, dtype=np.int64))
         names: dict[str, Any] = {}
-        calls: list[ast.expr] = []
-        for k, (array, core) in enumerate(zip(arrays, self.inputs, strict=True)):
-            as_array = bool(core) or (types is not None and types[k].ndim > 0)
-            shape = array.shape[array.ndim - len(core) :] or ((1,) if as_array else ())
-            batched = array.ndim > len(core)
-            if batched:
-                array = hnp.broadcast_to(array, (*dims, *array.shape[array.ndim - len(core) :])).reshape(count, *shape)
-            else:
-                array = array.reshape(shape)
-            names[f"x{k}"] = Array.of(array) if array.shape else Number(array)
-            calls.append(_element(f"x{k}", batched))
-        inside = []
+        calls = [self._argument(k, array, types, dims, names) for k, array in enumerate(arrays)]
         for k, core in enumerate(self.outputs):
             own = [sizes[name] for name in core]
             dtype = dtype_of(outs[k]) if outs else types[self.nin + k].dtype if types else None
             first = outs[k].traced if outs else hnp.zeros((*dims, *own), dtype)
-            inside.append(Array.of(first.reshape(count, *(own or [1])).astype(dtype)))
-            names[f"y{k}"] = inside[-1]
+            names[f"y{k}"] = Array.of(first.reshape(math.prod(dims), *(own or [1])).astype(dtype))
             calls.append(_element(f"y{k}", True))
-        self._run(runtime, count, names, calls)
-        results = []
-        for k, (made, core) in enumerate(zip(inside, self.outputs, strict=True)):
-            whole = made.traced.reshape(*dims, *[sizes[name] for name in core])
-            result = Array.of(whole) if whole.shape else Number(whole)
-            if outs:
-                runtime.target(outs[k])[...] = result
-                result = outs[k]
-            results.append(result)
+        self._run(runtime, math.prod(dims), names, calls)
+        results = [self._result(runtime, k, names, sizes, dims, outs) for k in range(self.nout)]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _argument(self, k: int, array: Any, types: Any, dims: tuple[int, ...], names: dict[str, Any]) -> ast.expr:
+        """What the user's function is called with, for an argument."""
+        at = array.ndim - len(self.inputs[k])
+        is_array = bool(self.inputs[k]) or (types is not None and types[k].ndim > 0)
+        own = array.shape[at:] or ((1,) if is_array else ())
+        if at:
+            array = hnp.broadcast_to(array, (*dims, *array.shape[at:])).reshape(math.prod(dims), *own)
+        else:
+            array = array.reshape(own)
+        names[f"x{k}"] = Array.of(array) if array.shape else Number(array)
+        return _element(f"x{k}", at > 0)
+
+    def _result(self, runtime: Runtime, k: int, names, sizes, dims: tuple[int, ...], outs: list[Any]) -> Any:
+        whole = names[f"y{k}"].traced.reshape(*dims, *[sizes[name] for name in self.outputs[k]])
+        result = Array.of(whole) if whole.shape else Number(whole)
+        if not outs:
+            return result
+        runtime.target(outs[k])[...] = result
+        return outs[k]
 
     def _sizes(self, arrays: Sequence[Any], outs: Sequence[Any]) -> tuple[dict[str, int], tuple[int, ...]]:
         """(the sizes of the named dimensions, the dimensions before them)."""

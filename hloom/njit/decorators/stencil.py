@@ -51,7 +51,8 @@ def stencil(
     changes only where there is a `cval`. The function may have loops, branches and several returns.
 
     Raises, at the line of the function: UnsupportedError for a computed index without a neighborhood and for what
-    cannot be compiled; ShapeError where arrays differ in shape; DTypeError for a cval that the result's dtype does not hold.
+    cannot be compiled; ShapeError where arrays differ in shape; DTypeError for a cval that the result's dtype does not
+    hold.
     """
     mode = function if isinstance(function, str) else options.pop("func_or_mode", "constant")
     if mode != "constant":
@@ -242,5 +243,3 @@ def _constant(node: ast.expr) -> int | None:
         found = _constant(node.operand)
         return None if found is None else -found
     return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
-
-

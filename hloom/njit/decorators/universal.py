@@ -73,5 +73,3 @@ def require_options(name: str, options: dict[str, Any]) -> None:
     if unknown or options.get("forceobj"):
         asked = (unknown or ["forceobj"])[0]
         raise ArgumentError(f"hl.{name} with {asked}=", "there is no such option", "leave it out")
-
-

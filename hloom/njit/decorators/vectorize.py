@@ -9,8 +9,8 @@ import numpy as np
 
 from hloom.errors import ArgumentError, UnsupportedError
 from hloom.kernels.frontend.functions import Elementwise
-from hloom.njit.control import Runtime
 from hloom.njit.arguments.signatures import Signature, loop_for, split
+from hloom.njit.control import Runtime
 from hloom.njit.decorators.universal import Universal, require_options
 from hloom.njit.elements import each_element
 from hloom.njit.functions import np_where
@@ -38,9 +38,10 @@ def vectorize(signatures: Any = None, **options: Any):
     and, of functions of two numbers, `reduce(x, axis=0)` and `accumulate(x, axis=0)`. In `hl.njit` it may be called in
     loops and of whole arrays, and it is fused with its neighbours.
 
-    signatures: types as text (`["float64(float64, float64)"]`) or Numba's, or a list of such. A call then takes the first to which its dtypes convert
-    without loss, as a ufunc does, and has the dtype that it declares. Without them the result has NumPy's dtype, and a
-    number of Python is float64 or int64. The options are Numba's; the work is divided among the cores in any case.
+    signatures: types as text (`["float64(float64, float64)"]`) or Numba's. A call takes the first to which its dtypes
+    convert without loss, as a ufunc does, and has the dtype that it declares. Without them the result has NumPy's
+    dtype, and a number of Python is float64 or int64. The options are Numba's; the work is
+    divided among the cores in any case.
 
     Raises DTypeError where no signature fits, ShapeError where shapes do not broadcast, and UnsupportedError at the
     line that cannot be compiled.

@@ -94,7 +94,10 @@ def difference(a, b):
 
 
 def test_methods_of_ufuncs():
-    mine, numbas = hl.vectorize(difference), numba.vectorize(["int64(int64, int64)", "float64(float64, float64)"])(difference)
+    mine, numbas = (
+        hl.vectorize(difference),
+        numba.vectorize(["int64(int64, int64)", "float64(float64, float64)"])(difference),
+    )
     for axis in (0, 1):
         np.testing.assert_allclose(mine.reduce(X, axis=axis), numbas.reduce(X, axis=axis), rtol=1e-13)
         np.testing.assert_allclose(mine.accumulate(X, axis=axis), numbas.accumulate(X, axis=axis), rtol=1e-13)

@@ -42,8 +42,10 @@ def test_numbers_are_converted(declared, value):
         assert np.asarray(found).dtype.kind in "iu"
 
 
-@pytest.mark.parametrize("declared", ["float64(float64[:])", numba.float64(numba.float64[:]), "(f8[:],)",
-                                      (numba.float64[:],), "float64(float64[::1])", [numba.float64(numba.float64[::1])]],
+@pytest.mark.parametrize("declared", ["float64(float64[:])", numba.float64(numba.float64[:]),
+                                      "(f8[:],)",
+                                      (numba.float64[:],), "float64(float64[::1])",
+                                      [numba.float64(numba.float64[::1])]],
                          ids=str)  # fmt: skip
 def test_arrays_are_as_declared(declared):
     mine, numbas = hl.njit(declared)(total), numba.njit(declared)(total)
@@ -66,7 +68,7 @@ def test_arguments_are_changed():
 
 
 def test_what_is_passed_and_declared_is_named():
-    with pytest.raises(DTypeError, match=r"scaled\(float32\[:\], float64\)[\s\S]*float64\[:\]\(float64\[:\], float64\)"):
+    with pytest.raises(DTypeError, match=r"scaled\(float32\[:\], float\)[\s\S]*float64\[:\]\(float64\[:\], float64\)"):
         hl.njit("float64[:](float64[:], float64)")(scaled)(np.ones(3, np.float32), 1.0)
     with pytest.raises(DTypeError, match="complex128"):
         hl.njit("float64(float64)")(double)(1j)
