@@ -63,6 +63,8 @@ def lower_scan(builder: Builder, scan: Instruction) -> Instruction:
         results = tuple_elements(builder, builder.inline(body, [*consts, *carry, *slices]))
         ys = [builder.emit("reshape", y, shape=s) for y, s in zip(results[len(carry) :], ys_shapes, strict=True)]
         return builder.tuple([*results[: len(carry)], *ys])
+    numbered = [_is_numbers(x) for x in xs]
+    xs = [x for x, n in zip(xs, numbered, strict=True) if not n]
     reverse = scan.attributes.get("reverse", False)
     index = INDEX if is_known(length < 2**31 - 1) else WIDE_INDEX
     start = builder.splat(length - 1 if reverse else 0, Shape(index))
@@ -73,7 +75,7 @@ def lower_scan(builder: Builder, scan: Instruction) -> Instruction:
         "while",
         state,
         condition=_condition(f"{name}_condition", state.shape, length, reverse, builder),
-        body=_body(f"{name}_body", state.shape, scan, reverse, builder),
+        body=_body(f"{name}_body", state.shape, scan, numbered, reverse, builder),
         hint=scan.hint,
     )
     first = 1 + len(consts)
@@ -95,16 +97,28 @@ def _condition(name: str, shape, length: Size, reverse: bool, outer: Builder) ->
     return builder.finish(builder.emit("compare", count, limit, direction="GE" if reverse else "LT"))
 
 
-def _body(name: str, shape, scan: Instruction, reverse: bool, outer: Builder) -> Computation:
+def _is_numbers(x: Instruction) -> bool:
+    """Whether an input is the numbers of the steps, which the loop counts anyway."""
+    return x.opcode == "iota" and len(x.dims) == 1
+
+
+def _body(name: str, shape, scan: Instruction, numbered: list[bool], reverse: bool, outer: Builder) -> Computation:
     builder = _inner(name, outer)
     parameter = builder.parameter(shape, "state")
     count, *rest = [builder.emit("get-tuple-element", parameter, index=k) for k in range(len(shape.elements))]
     consts, carry, both = split_scan(scan.attributes, rest)
+    _, _, given = split_scan(scan.attributes, scan.operands)
     ys, xs = both[: len(scan.shape.elements) - len(carry)], both[len(scan.shape.elements) - len(carry) :]
     zero = builder.constant(np.array(0, count.dtype))
     one = builder.constant(np.array(1, count.dtype))
     slices = []
-    for x in xs:
+    stored = iter(xs)
+    for x, is_number in zip(given, numbered, strict=True):
+        if is_number:
+            number = count if count.dtype == x.dtype else builder.emit("convert", count, shape=Shape(x.dtype))
+            slices.append(number)
+            continue
+        x = next(stored)
         sizes = (1, *x.dims[1:])
         row = builder.emit("dynamic-slice", x, count, *[zero] * (len(x.dims) - 1), dynamic_slice_sizes=sizes)
         slices.append(builder.emit("reshape", row, shape=x.shape.with_dims(x.dims[1:])))

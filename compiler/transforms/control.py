@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hloom.compiler.transforms import scan
+from collections.abc import Mapping
+
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.flat import (
     carried,
@@ -12,6 +13,7 @@ from hloom.compiler.transforms.flat import (
     flat_tangents,
     flat_values,
     instructions,
+    lasting,
     leaves,
     nested,
     pack,
@@ -22,6 +24,8 @@ from hloom.compiler.transforms.flat import (
     zeros,
 )
 from hloom.compiler.transforms.jvp import has_tangent
+from hloom.compiler.transforms.loops import scan
+from hloom.compiler.transforms.loops.residuals import with_few_residuals
 from hloom.compiler.transforms.vjp import linearize, transposed
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import DifferentiationError
@@ -248,8 +252,10 @@ def _conditional_split(build, instruction, branches, selector, given, pushed, wa
     forwards, linears = [], []
     slots: list[Shape] = []  # shapes of the residuals that the branches return; shared between branches
     needed: list[list[tuple]] = []  # for each branch and residual: ('own', position) or ('slot', number)
-    for branch, ts in zip(branches, pushed, strict=True):
-        forward, linear = linearize(branch, [k for k, t in enumerate(ts) if t is not None])
+    for branch, own, ts in zip(branches, given, pushed, strict=True):
+        lasts = lasting(builder, branch, instructions(own))
+        forward, linear = linearize(branch, [k for k, t in enumerate(ts) if t is not None], lasts)
+        forward, linear = with_few_residuals(forward, linear, count, lasts)
         forwards.append(forward)
         linears.append(linear)
         places, used = [], set()
@@ -302,34 +308,46 @@ def conditional_transpose(build, instruction, cotangent, operands):
         dict.fromkeys(v for own, ls in zip(given, linear, strict=True) for v, l in zip(own, ls, strict=True) if l)
     )
     flat_cotangents = flat_tangents(cotangent, instruction.shape)
+    # Each branch adds to the sums so far, in place where it reads a few elements.
+    sums = {v: so_far for v in slots if (so_far := build.take_cotangent(v)) is not None}
     made, handed = [], []
     for branch, own, ls in zip(branches, given, linear, strict=True):
-        back = transposed(branch, ls)
-        inner = Builder(back.name)
         plain = [v for v, l in zip(own, ls, strict=True) if not l]
-        plain_parameters = [inner.parameter(v.shape) for v in plain]
-        cotangents, passed = [], []
-        for c, output in zip(flat_cotangents, branch.outputs(), strict=True):
-            if not has_tangent(output.shape):
-                continue
-            if c is None:
-                cotangents.append(inner.splat(0, output.shape))
-            else:
-                cotangents.append(inner.parameter(output.shape))
-                passed.append(c.instruction)
-        found = place(inner, back, [*plain_parameters, *cotangents])
-        sums: dict[Instruction, Instruction] = {}
-        for v, f in zip([v for v, l in zip(own, ls, strict=True) if l], found, strict=True):
-            sums[v] = inner.emit("add", sums[v], f) if v in sums else f
-        results = [sums[v] if v in sums else inner.splat(0, v.shape) for v in slots]
-        made.append(sweep(inner.finish(inner.tuple(results))))
-        handed.append([*plain, *passed])
+        owners = [v for v, l in zip(own, ls, strict=True) if l]
+        made.append(_transposed_branch(branch, ls, plain, owners, flat_cotangents, slots, sums, build.repeated))
+        handed.append([*plain, *instructions([c for c in flat_cotangents if c is not None])])
+        handed[-1] += instructions(list(sums.values()))
     selector = Value(build, instruction.operands[0])
     by_slot = dict(zip(slots, _conditional(build, selector, made, handed), strict=True))
     given_back = []
     for own, operand in zip(given, instruction.operands[1:], strict=True):
         given_back.append(unflat(operand.shape, [by_slot.pop(v, None) for v in own]))
     return [None, *given_back]
+
+
+def _transposed_branch(
+    branch: Computation, linear, plain, owners, cotangents, slots, sums: Mapping[Instruction, Value], repeated: bool
+) -> Computation:
+    """(other operands, cotangents of the results that have one, sums so far) -> the cotangents of the slots.
+
+    owners: the linear operands, any of which may be there twice.
+    """
+    summed = [v in sums and v not in owners[:k] for k, v in enumerate(owners)]
+    back = transposed(branch, linear, summed, repeated)
+    inner = Builder(back.name)
+    plain_parameters = [inner.parameter(v.shape) for v in plain]
+    passed = []
+    for c, output in zip(cotangents, branch.outputs(), strict=True):
+        if has_tangent(output.shape):
+            passed.append(inner.splat(0, output.shape) if c is None else inner.parameter(output.shape))
+    before = {v: inner.parameter(v.shape) for v in sums}
+    mine = [before[v] for v, s in zip(owners, summed, strict=True) if s]
+    found = place(inner, back, [*plain_parameters, *passed, *mine])
+    totals = {v: b for v, b in before.items() if v not in owners}
+    for v, f in zip(owners, found, strict=True):
+        totals[v] = inner.emit("add", totals[v], f) if v in totals else f
+    results = [totals[v] if v in totals else inner.splat(0, v.shape) for v in slots]
+    return sweep(inner.finish(inner.tuple(results)))
 
 
 RULES.update(

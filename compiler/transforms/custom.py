@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hloom.compiler.transforms.batch import batch
-from hloom.compiler.transforms.flat import elements
+from hloom.compiler.transforms.flat import elements, lasting
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder, has_tangent, jvp, push_computation
 from hloom.compiler.transforms.vjp import transposed
@@ -89,6 +89,7 @@ def _pushed_body(build, instruction: Instruction, primals, tangents):
     computation = inline_calls(instruction["to_apply"])
     nonzero = [t is not None for t in tangents]
     builder = SharingBuilder(computation.name)
+    builder.lasting = lasting(build.builder, computation, [p.instruction for p in primals])
     outputs, pushforward, _ = push_computation(builder, computation, nonzero, build.linear)
     found = [pushforward.tangent(o) for o in outputs]
     given = [f for f in found if f is not None]

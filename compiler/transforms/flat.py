@@ -115,6 +115,13 @@ def zeros(builder: Builder, shape: Shape) -> Value:
     return Value(builder, builder.splat(0, shape))
 
 
+def lasting(builder: Builder, computation: Computation, operands: Sequence[Instruction]) -> set[Instruction]:
+    """The parameters of a computation whose operands last (`SharingBuilder.lasting`)."""
+    if not isinstance(builder, SharingBuilder):
+        return set()
+    return {p for p, o in zip(computation.parameters, operands, strict=True) if builder.lasts(o)}
+
+
 # --- tangents of computations -------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ zero tangent is `None`, without instructions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hloom.compiler.transforms import reduction, windows
 from hloom.compiler.transforms.inline import inline_calls
@@ -19,17 +19,27 @@ from hloom.ir.rewrite import sweep
 from hloom.ir.types import INEXACT, Shape, TupleShape
 
 
+def _none_taken(instruction: Instruction) -> Value | None:
+    return None
+
+
 class SharingBuilder(Builder):
     """A builder for rules, which make many similar requests: it creates each splat of a Python number once, and infers
     the shape of an op without attributes once per list of operand shapes.
 
     linear: the linear instructions being transposed, for rules of ops whose operands are tuples of linear and other
-    values.
+    values. take_cotangent: removes and returns the sum of an instruction's cotangents so far, for rules that add to it
+    in place. repeated: whether the computation runs in a loop, where to add a whole array costs its size in each step.
+    lasting: the parameters that a later part of the program can still read as they are, None for all values: in the
+    body of a loop, those that are the same in each step of all loops around it.
     """
 
     def __init__(self, name: str):
         super().__init__(name)
         self.linear: dict[Instruction, None] = {}
+        self.take_cotangent: Callable[[Instruction], Value | None] = _none_taken
+        self.repeated = False
+        self.lasting: set[Instruction] | None = set()
         self._splats: dict[tuple[str, Shape], Instruction] = {}
         self._inferred: dict[tuple, Shape | TupleShape] = {}
 
@@ -45,6 +55,9 @@ class SharingBuilder(Builder):
         instruction = Instruction(opcode, operands, result, None, hint, self.source, self.made_by)
         self.instructions.append(instruction)
         return instruction
+
+    def lasts(self, instruction: Instruction) -> bool:
+        return self.lasting is None or instruction in self.lasting
 
     def splat(self, value, shape: Shape) -> Instruction:
         if type(value) not in (int, float):

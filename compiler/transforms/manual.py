@@ -135,7 +135,7 @@ def manual_jvp(build, instruction, primals, tangents):
 def _split(builder: Builder, instruction: Instruction, body: Computation, primals, pushed, active, present):
     """(results, tangents) of two manual computations: one that also returns the residuals, and that of the tangents.
     Residuals that vary between devices are stored in an array with an additional dimension, split among them."""
-    forward, linear = linearize(body, [k for k, a in enumerate(active) if a])
+    forward, linear = linearize(body, [k for k, a in enumerate(active) if a], set())
     count = len(body.outputs())
     given, out = instruction["in_shardings"], instruction["out_shardings"]
     shared = _Shared(instruction)

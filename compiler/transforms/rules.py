@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 
-MODULES = ("control", "manual", "scan")
+MODULES = ("control", "manual", "loops.scan")
 
 
 @functools.cache

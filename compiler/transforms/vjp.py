@@ -46,13 +46,17 @@ def vjp(
     return _split(builder, computation, outputs, cotangents, gradients, late, "backward")
 
 
-def linearize(computation: Computation, wrt: Sequence[int]) -> tuple[Computation, Computation]:
+def linearize(
+    computation: Computation, wrt: Sequence[int], lasting: set[Instruction] | None = None
+) -> tuple[Computation, Computation]:
     """Forward mode as two computations, the second of which is linear.
 
     forward: parameters -> (outputs, residuals); linear: (residuals, tangents) -> output tangents. Both return tuples.
     The tangents are those of the parameters `wrt`; the output tangents those of the outputs with inexact dtypes.
+    lasting: see `SharingBuilder`.
     """
     builder = SharingBuilder(f"{computation.name}_linearize")
+    builder.lasting = lasting
     order = sorted(set(wrt))
     outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt), linear=True)
     late = _depending(builder.instructions, tangents)
@@ -64,24 +68,28 @@ def linearize(computation: Computation, wrt: Sequence[int]) -> tuple[Computation
     return _split(builder, computation, outputs, [by_parameter[k] for k in wrt], results, late, "linear")
 
 
-def transposed(computation: Computation, linear: Sequence[bool], summed: int = 0) -> Computation:
+def transposed(
+    computation: Computation, linear: Sequence[bool], summed: Sequence[bool] = (), repeated: bool = False
+) -> Computation:
     """The computation (other parameters, cotangents) -> (cotangents of the linear parameters), the result a tuple.
 
     linear: for each parameter whether the computation is linear in it, jointly. One cotangent parameter
-    is added for each output with an inexact dtype, and after those one for each of the first `summed` linear
-    parameters, to which its cotangent is added. Raises DifferentiationError, with the user's line, for an
-    instruction that is not linear.
+    is added for each output with an inexact dtype, and after those one for each linear parameter that `summed` has
+    marked, to which its cotangent is added. repeated: whether it runs in a loop. Raises DifferentiationError, with the
+    user's line, for an instruction that is not linear.
     """
     computation = inline_calls(computation)
     builder = SharingBuilder(f"{computation.name}_transposed")
+    builder.repeated = repeated
     taken = [p for p, is_linear in zip(computation.parameters, linear, strict=True) if is_linear]
     root, held = _held_back(builder, computation, taken)
     cotangents = Cotangents()
     _add_results(builder, root, held, cotangents)
     if root.opcode == "tuple":
         held.pop(root, None)
-    for parameter in taken[:summed]:
-        cotangents.add(parameter, Value(builder, builder.parameter(parameter.shape)))
+    for parameter, is_summed in zip(taken, summed, strict=False):
+        if is_summed:
+            cotangents.add(parameter, Value(builder, builder.parameter(parameter.shape)))
     transpose(builder, held, cotangents)
     results = []
     for parameter in taken:
@@ -136,6 +144,7 @@ def _chosen(computation: Computation, wrt: Sequence[int]) -> list[bool]:
 def _pulled(computation: Computation, wrt: Sequence[int], by: Sequence[int] | None, name: str):
     """(builder, outputs, cotangent parameters, gradients, the instructions created by transposition)."""
     builder = SharingBuilder(name)
+    builder.lasting = None
     outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt), linear=True)
     linear = _depending(builder.instructions, tangents)
     parameters: list[Instruction] = []
@@ -198,6 +207,13 @@ class Cotangents:
             return [self._sum((instruction, k)) for k in range(len(instruction.shape.elements))]
         return self._sum((instruction, None))
 
+    def take(self, instruction: Instruction) -> Value | None:
+        """The sum so far of an array, which is removed: a rule adds to it, as the steps of a loop do, and returns it
+        with its own share."""
+        key = (instruction, None)
+        self._sum(key)
+        return self._sums.pop(key, None)
+
     def _sum(self, key: tuple[Instruction, int | None]) -> Value | None:
         for placed in self._placed.pop(key, ()):
             before = self._sums.get(key)
@@ -213,7 +229,7 @@ def transpose(builder: SharingBuilder, linear: dict[Instruction, None], cotangen
     """
     load_rules()
     outer = builder.source, builder.made_by
-    builder.linear = linear
+    builder.linear, builder.take_cotangent = linear, cotangents.take
     for instruction in reversed(linear):
         cotangent = cotangents.of(instruction)
         if cotangent is None or instruction.opcode == "parameter":

@@ -14,7 +14,7 @@ from hloom.ir.ops import batching, bounding, factoring
 from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, require_shape, zero_jvp
 from hloom.ir.sizes.expressions import greatest
 from hloom.ir.spmd.factors import pointwise
-from hloom.ir.types import INTEGERS
+from hloom.ir.types import DTYPES, INTEGERS, Shape
 
 INDEX = No("moves elements: the kernel writer composes its index map")
 _movement = functools.partial(op, family="index", code=INDEX, jvp=linear_jvp, flops=0, dialects="hlo")
@@ -184,7 +184,19 @@ def _slice_transpose(build, instruction, g, operands):
         spread = (size - 1) * stride + 1 if size else 0
         padding.append((start, length - start - spread, stride - 1))
     zero = g.builder.constant(np.zeros((), g.dtype))
-    return [Value(g.builder, g.builder.emit("pad", g.instruction, zero, padding=tuple(padding)))]
+    padded = Value(g.builder, g.builder.emit("pad", g.instruction, zero, padding=tuple(padding)))
+    shape = instruction.operands[0].shape
+    if not build.repeated or shape.is_open or math.prod(shape.dims) < 4 * math.prod(g.dims):
+        return [padded]
+    if any([stride > 1 for _, _, stride in instruction["slice"]]):
+        return [padded]
+    starts = [g.filled(start, Shape(DTYPES["s64"])) for start, _, _ in instruction["slice"]]
+
+    def add_to(array):
+        there = array.op("slice", **instruction.attributes)
+        return array.op("dynamic-update-slice", there + g, *starts)
+
+    return [Placed(padded, add_to)]
 
 
 _movement(

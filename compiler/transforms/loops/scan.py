@@ -7,14 +7,25 @@ the second is linear in the tangents. It is transposed and run in reverse.
 from __future__ import annotations
 
 from hloom.compiler.transforms.batch import batch
-from hloom.compiler.transforms.flat import carried, elements, flat, instructions, place, values, with_tangents, zeros
+from hloom.compiler.transforms.flat import (
+    carried,
+    elements,
+    flat,
+    instructions,
+    lasting,
+    place,
+    values,
+    with_tangents,
+    zeros,
+)
 from hloom.compiler.transforms.jvp import has_tangent
+from hloom.compiler.transforms.loops.residuals import Counter, counters, invariant, sources, unchanged, worth_stacking
 from hloom.compiler.transforms.vjp import linearize, transposed
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation, Instruction
-from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.control import RULES, split_scan
 from hloom.ir.rewrite import sweep
+from hloom.ir.types import Shape
 
 
 def _scan(builder: Builder, body: Computation, consts, carry, xs, like: Instruction, opposite=False) -> list[Value]:
@@ -112,14 +123,19 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     total = len(body.outputs())
     _, carry_active, _ = _parts(attributes, active)
     _, present = with_tangents(body, active, [*carry_active, *[False] * (total - count)])
-    forward, linear = linearize(body, [k for k, a in enumerate(active) if a])
+    constant = [*range(attributes["num_consts"]), *unchanged(body, attributes)]
+    lasts = lasting(builder, body, instructions(primals)) & {body.parameters[k] for k in constant}
+    forward, linear = linearize(body, [k for k, a in enumerate(active) if a], lasts)
     residuals = forward.outputs()[total:]
     consts, carry, xs = _parts(attributes, primals)
-    own_consts, _, own_xs = _parts(attributes, forward.parameters)
-    # Loop-invariant residuals are computed once, outside; slices of xs are read again; the rest is stacked.
-    outside = _invariant(builder, forward, dict(zip(own_consts, instructions(consts), strict=True)), residuals)
+    _, own_carry, own_xs = _parts(attributes, forward.parameters)
+    # Loop-invariant residuals are computed once, outside; slices of xs and counters are known; the rest is stacked.
+    readable = {forward.parameters[k] for k in constant if body.parameters[k] in lasts}
+    fixed = {forward.parameters[k]: primals[k].instruction for k in constant}
+    counted = counters(forward, own_carry, carry)
+    outside = {**fixed, **invariant(builder, forward, fixed, residuals)}
     at_xs = dict(zip(own_xs, xs, strict=True))
-    stacked = _worth_stacking(forward, residuals, {*outside, *at_xs})
+    stacked = worth_stacking(forward, residuals, {*outside, *at_xs, *counted}, readable)
     shortened = Builder(forward.name)
     shortened.parameters, shortened.instructions = list(forward.parameters), list(forward.instructions)
     kept = sweep(shortened.finish(shortened.tuple([*forward.outputs()[:total], *stacked])))
@@ -127,93 +143,58 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     build.replace(instruction, results[:total])
     by_step = at_xs | dict(zip(stacked, results[total:], strict=True))
 
-    fixed = [k for k, r in enumerate(residuals) if r in outside]
-    moving = [k for k, r in enumerate(residuals) if r in by_step]
+    needed = sources(residuals, {*outside, *by_step, *counted})
+    same, moving = ([s for s in needed if s in group] for group in (outside, by_step))
+    counted = {s: counted[s] for s in needed if s in counted}
+    starts = [counter.start for counter in counted.values()]
     given = [
         t if t is not None else zeros(builder, p.shape) if a else None
         for t, p, a in zip(tangents, primals, active, strict=True)
     ]
     t_consts, t_carry, t_xs = ([v for v in part if v is not None] for part in _parts(attributes, given))
-    step = _linear_body(body, forward, linear, present, fixed, moving, len(t_consts) + len(t_carry))
-    same = values(builder, [outside[residuals[k]] for k in fixed])
-    xs = [*(by_step[residuals[k]] for k in moving), *t_xs]
-    found = iter(_scan(builder, step, [*same, *t_consts], t_carry, xs, instruction))
+    step = _linear_body(body, forward, linear, present, same, counted, moving, len(t_consts) + len(t_carry))
+    numbers = [
+        Value(builder, builder.emit("iota", shape=Shape(s.dtype, (attributes["length"],)), iota_dimension=0))
+        for s in starts
+    ]
+    consts = [*values(builder, [*(outside[s] for s in same), *starts]), *t_consts]
+    xs = [*numbers, *(by_step[s] for s in moving), *t_xs]
+    found = iter(_scan(builder, step, consts, t_carry, xs, instruction))
     return [next(found) if p else None for p in present]
 
 
-def _linear_body(body: Computation, forward: Computation, linear: Computation, present, fixed, moving, before: int):
-    """The step of a scan of tangents: (invariant residuals, the first `before` tangents, varying residuals, the other
-    tangents) -> the tangents of the outputs that have one.
+def _linear_body(
+    body: Computation,
+    forward: Computation,
+    linear: Computation,
+    present: list[bool],
+    fixed: list[Instruction],
+    counted: dict[Instruction, Counter],
+    moving: list[Instruction],
+    before: int,
+) -> Computation:
+    """The step of a scan of tangents: (invariant values, starts of the counters, the first `before` tangents, numbers
+    of steps for the counters, values of the step, the other tangents) -> the tangents of the outputs that have one.
 
-    fixed, moving: the number of invariant and varying residuals.
+    fixed, moving: the instructions of `forward` whose values are given; the other residuals are computed from them.
     """
-    total, residuals = len(present), forward.outputs()[len(present) :]
-    parameters, tangents = linear.parameters, linear.parameters[len(residuals) :]
-    order = [
-        *(parameters[k] for k in fixed),
-        *tangents[:before],
-        *(parameters[k] for k in moving),
-        *tangents[before:],
-    ]
+    residuals = forward.outputs()[len(present) :]
+    tangents = linear.parameters[len(residuals) :]
     inner = Builder(linear.name)
-    own = {p: inner.parameter(p.shape, p.hint, p.source) for p in order}
-    again = _invariant(inner, forward, {residuals[k]: own[parameters[k]] for k in (*fixed, *moving)}, residuals)
-    outputs = place(inner, linear, [*(again[r] for r in residuals), *(own[p] for p in tangents)])
+
+    def own(given: list[Instruction]) -> list[Instruction]:
+        return [inner.parameter(i.shape, i.hint, i.source) for i in given]
+
+    same, starts, first = own(fixed), own(list(counted)), own(tangents[:before])
+    numbers, varying, rest = own(list(counted)), own(moving), own(tangents[before:])
+    known = dict(zip([*fixed, *moving], [*same, *varying], strict=True))
+    for (parameter, counter), start, number in zip(counted.items(), starts, numbers, strict=True):
+        known[parameter] = counter.at(Value(inner, start), Value(inner, number)).instruction
+    again = invariant(inner, forward, known, residuals)
+    outputs = place(inner, linear, [*(again[r] for r in residuals), *first, *rest])
     inexact = [k for k, o in enumerate(body.outputs()) if has_tangent(o.shape)]
     by_output = dict(zip(inexact, outputs, strict=True))
-    return sweep(inner.finish(inner.tuple([by_output[k] for k in range(total) if present[k]])))
-
-
-CHEAP = 4.0  # flops below which a value is recomputed rather than stacked for each step
-STEPS = 12  # maximum number of operations for recomputation
-
-
-def _worth_stacking(forward: Computation, residuals, given: set[Instruction]) -> list[Instruction]:
-    """The residuals that are not available anyway and cannot be recomputed from the others in a few cheap steps.
-
-    An LSTM needs i, 1 - i, i (1 - i), tanh c, 1 - tanh^2 c, ...: half of them suffice.
-    """
-    places = {i: k for k, i in enumerate(forward.instructions)}
-    known = set(residuals)
-    stacked = [r for r in dict.fromkeys(residuals) if r not in given]
-    for residual in sorted(stacked, key=places.__getitem__, reverse=True):
-        if _is_cheap_again(residual, known - {residual}):
-            stacked.remove(residual)
-    return stacked
-
-
-def _is_cheap_again(wanted: Instruction, known: set[Instruction]) -> bool:
-    """Whether cheap element-wise operations on known values compute the wanted one. Known ones precede it."""
-    seen: set[Instruction] = set()
-    stack = [wanted]
-    while stack:
-        one = stack.pop()
-        if one in known or one in seen:
-            continue
-        op = OPS[one.opcode]
-        movement = one.opcode in ("broadcast", "constant", "iota")
-        if one.opcode == "parameter" or not (movement or (op.family == "elementwise" and op.flops < CHEAP)):
-            return False
-        seen.add(one)
-        if len(seen) > STEPS:
-            return False
-        stack += one.operands
-    return True
-
-
-def _invariant(builder: Builder, computation: Computation, given: dict, wanted) -> dict[Instruction, Instruction]:
-    """Emits the wanted instructions that depend only on given ones."""
-    same: set[Instruction] = set(given)
-    for instruction in computation.instructions:
-        if instruction.opcode != "parameter" and all(o in same for o in instruction.operands):
-            same.add(instruction)
-    needed = {w for w in wanted if w in same}
-    for instruction in reversed(computation.instructions):
-        if instruction in needed and instruction not in given:
-            needed.update(instruction.operands)
-    mapped = dict(given)
-    builder.add_copies([i for i in computation.instructions if i in needed], mapped)
-    return {w: mapped[w] for w in wanted if w in same}
+    return sweep(inner.finish(inner.tuple([by_output[k] for k in range(len(present)) if present[k]])))
 
 
 def scan_transpose(build, instruction, cotangent, operands):
@@ -232,7 +213,12 @@ def scan_transpose(build, instruction, cotangent, operands):
     outputs, ct_ys = body.outputs(), cotangent[count:]
     known = [has_tangent(o.shape) and c is not None for o, c in zip(outputs[count:], ct_ys, strict=True)]
     step = _transposed_step(body, linear, attributes, plain_consts, [*steps, *plain_xs], known)
-    start = [zeros(build, p.shape) for p, l in zip(body.parameters[:first], l_consts, strict=True) if l]
+    # The sum of a constant's cotangents goes on in the loop; its steps would otherwise start from an array of zeros.
+    start = []
+    for operand, is_linear in zip(instruction.operands[:first], l_consts, strict=True):
+        if is_linear:
+            so_far = build.take_cotangent(operand)
+            start.append(zeros(build, operand.shape) if so_far is None else so_far)
     for is_linear, output, given in zip(l_carry, outputs[:count], cotangent[:count], strict=True):
         if is_linear:
             start.append(zeros(build, output.shape) if given is None else given)
@@ -250,7 +236,7 @@ def _transposed_step(
     of the linear carry; rows of `walked`, known cotangents of ys)."""
     count = attributes["num_carry"]
     l_consts, l_carry, _ = _parts(attributes, linear)
-    made = transposed(body, linear, summed=sum(l_consts))
+    made = transposed(body, linear, [True] * sum(l_consts), repeated=True)
     outputs = body.outputs()
     shapes = [p.shape for p, l in zip(body.parameters, linear, strict=True) if l]
     inner = Builder(made.name)

@@ -1,1 +1,0 @@
-"""What NumPy programs are called with: declared types, and trees of arrays."""

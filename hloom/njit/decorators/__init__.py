@@ -1,1 +1,0 @@
-"""Numba's other decorators out of the machinery of `hl.njit`: `hl.vectorize`, `hl.guvectorize`, `hl.stencil`."""
