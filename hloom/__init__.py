@@ -71,6 +71,9 @@ if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     )
     from hloom.kernels.kernel import kernel
     from hloom.kernels.language import atomic_add, atomic_max, atomic_min, parallel, tile
+    from hloom.njit.decorators.guvectorize import guvectorize
+    from hloom.njit.decorators.stencil import stencil
+    from hloom.njit.decorators.vectorize import vectorize
     from hloom.njit.njit import njit
     from hloom.lax.control.associative import associative_scan
     from hloom.lax.control.branches import cond, switch
@@ -123,6 +126,9 @@ _HOMES = {
     "hloom.jax.process": ("fwd_and_bwd host_count host_id host_ids live_arrays process_indices"),
     "hloom.kernels.kernel": "kernel",
     "hloom.kernels.language": "atomic_add atomic_max atomic_min parallel tile",
+    "hloom.njit.decorators.guvectorize": "guvectorize",
+    "hloom.njit.decorators.stencil": "stencil",
+    "hloom.njit.decorators.vectorize": "vectorize",
     "hloom.njit.njit": "njit",
     "hloom.lax.control.associative": "associative_scan",
     "hloom.lax.control.branches": "cond switch",

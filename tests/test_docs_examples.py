@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import linecache
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +92,23 @@ def test_numpy_programs():
     matrix = np.diag(np.full(n, 4.0)) + np.diag(np.ones(n - 1), 1) + np.diag(np.ones(n - 1), -1)
     np.testing.assert_allclose(matrix @ scope["x"], scope["right"], atol=1e-9)
     assert scope["slope"].shape == (20,)
+
+
+# SciPy reads its switch when it is imported: the page runs in a process of its own.
+SCIPY_PROGRAM = """
+import numpy as np
+assert all(isinstance(value, hl.Array) for value in (skew, area, smooth))
+given = np.exp(np.linspace(-3.0, 3.0, 200))
+np.testing.assert_allclose(skew, scipy.stats.skew(given), rtol=1e-12)
+np.testing.assert_allclose(area, np.sqrt(np.pi), rtol=1e-12)
+np.testing.assert_allclose(smooth, np.convolve(np.linspace(-3.0, 3.0, 200), np.ones(9) / 9, "same"), atol=1e-12)
+"""
+
+
+def test_scipy():
+    page = (DOCS / "guides" / "scipy.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    root = str(DOCS.parent)
+    program = f"import sys; sys.path.insert(0, {root!r})\n{code}\n{SCIPY_PROGRAM}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -106,13 +106,17 @@ def error(program: Program) -> float:
     slope = sum(float(np.vdot(np.asarray(g), d)) for g, d in zip(gradient, direction, strict=True))
     norm = np.sqrt(sum(float(np.sum(np.square(np.asarray(g)))) for g in gradient))
 
+    with hl.enable_x64():  # a loop writes arguments that it may change, and leaves as they are
+        function = hl.njit(program.function)
+        numbers = sorted(int(k) for k in hl.eval_shape(lambda _: function.pure(*given)[1], np.float64(0)))
+
     def value(step: float) -> float:
         moved = list(given)
         for place, f, d in zip(floats_of(given), floats, direction, strict=True):
             moved[place] = float(f + step * d) if np.ndim(f) == 0 else f + step * d
         own = copy.deepcopy(tuple(moved))
         result = program.function(*own)
-        written = [(k, own[k]) for k in _expected(program, given)[1]]
+        written = [(k, own[k]) for k in numbers]
         return sum(float(np.vdot(w, np.asarray(_real(np.asarray(v))).reshape(-1)))
                    for w, v in zip(weights, _results(result, written), strict=True))  # fmt: skip
 

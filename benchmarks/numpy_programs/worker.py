@@ -98,7 +98,10 @@ def measured(program: Program, size: str, engines: list[str], patience: float, r
             record["status"][name] = f"refused: {short(failure)}"
             continue
         limit = gradients.TOLERANCE if name == "gradient" else program.rtol
-        record["status"][name] = "agrees" if error <= limit else f"different: {error:.1e}"
+        alone = name != "numpy" and reference is None and name != "gradient"  # nothing to compare with yet
+        record["status"][name] = "unchecked" if alone else "agrees" if error <= limit else f"different: {error:.1e}"
+        if record["status"][name] == "agrees" and record["status"].get(record["reference"]) == "unchecked":
+            record["status"][record["reference"]] = "agrees"
         if name != "gradient":
             if reference is None and error <= limit:
                 reference, record["reference"] = found, name

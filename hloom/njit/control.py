@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -16,6 +17,7 @@ from hloom.ir.records import record
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.njit import functions
+from hloom.njit.elements import OfElements, each_element
 from hloom.njit.items import Items, Range, range_of
 from hloom.njit.loops import kernel_of
 from hloom.njit.operators import elementwise, python_of
@@ -36,7 +38,7 @@ from hloom.njit.values import (
 from hloom.tracing.refs import OuterRef
 from hloom.tracing.trace import RefArgument, current_trace
 
-__all__ = ["Runtime", "Trace"]
+__all__ = ["InProgram", "Runtime", "Trace"]
 
 UNROLLED = 64  # iterations of a loop that are traced one after the other
 _PASSED_ON = (OuterRef, RefArgument)  # how the program around hands on what is changed in place
@@ -89,6 +91,14 @@ class Trace:
             watch(name, kernel, checks, fault)
 
 
+class InProgram:
+    """A decorated function that says itself what its call in a program is."""
+
+    @abstractmethod
+    def in_program(self, runtime: Runtime, *args: Any, **kwargs: Any) -> Any:
+        """Its results for traced values."""
+
+
 class Runtime:
     """The run-time functions of one traced program. stack: the user's functions that are traced, outermost first."""
 
@@ -104,16 +114,15 @@ class Runtime:
     # --- calls, attributes, indices
 
     def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        function = getattr(function, "written", function)
-        function, of_elements = of_numba(function)
+        if isinstance(function, InProgram):
+            return function.in_program(self, *args, **kwargs)
+        function, of_elements = of_numba(getattr(function, "written", function))
         found = _over(function, args, kwargs)
         if found is not NotImplemented:
             return found
         if isinstance(function, FunctionType) and not functions.is_of_numpy(function) and not _is_of_hloom(function):
             if of_elements:
-                raise UnsupportedError(
-                    "a call of a function of numba.vectorize", function.__name__, "call its Python function"
-                )
+                return each_element(OfElements(function), args, self.trace.watch)
             return self._inlined(function, args, kwargs)
         if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
             if not _is_of_hloom(function.__func__):
@@ -280,11 +289,13 @@ class Runtime:
         length = len(items) if isinstance(items, (range, Array, np.ndarray)) else None
         indexed = isinstance(items, Range) or length is not None
         if indexed and body is not None and (length is None or length > FEW):
+            copies = self.trace.copies
             try:
                 return Taken(True, for_each(loop, items, names, body))
             except _PASSED_ON:
                 raise
             except (Undecided, HloomError):
+                self.trace.copies = copies  # loops in the body that was given up had some
                 if length is None or length > UNROLLED:
                     raise
         if isinstance(items, Range) or len(items) > UNROLLED:

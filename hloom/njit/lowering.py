@@ -23,7 +23,9 @@ from hloom.kernels.frontend.names import Again, Widen
 from hloom.kernels.frontend.syntax import assigned_names
 from hloom.kernels.frontend.values import S64, Lazy, Number, View, integer
 from hloom.kernels.programs import Draft
+from hloom.njit.inlining import one_return
 from hloom.njit.liveness import own_jumps
+from hloom.njit.outside import noting
 
 __all__ = ["NumpyLowering", "promotion"]
 
@@ -66,6 +68,10 @@ class NumpyLowering(Lowering):
         self.names |= {name: self._size(value, "size") for name, value in sizes.items()}
         self.serial_loops = serial
         self.divided: list[tuple[tuple[int, int], Draft]] = []  # loops, and their phases
+
+    def definition(self, function) -> tuple[ast.FunctionDef, str, int]:
+        noting.get()(function)
+        return one_return(function)
 
     def do_for(self, node: ast.For) -> None:
         """A loop outside of others is divided among the cores where its iterations are independent, as far as can be

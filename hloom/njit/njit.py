@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -19,8 +20,10 @@ from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
+from hloom.njit.arguments.signatures import Signature, chosen, split
 from hloom.njit.calls import Entry, is_quick, same_arrays, settings
 from hloom.njit.control import Runtime, Trace
+from hloom.njit.outside import noting
 from hloom.njit.rewriting import Program, program_of
 from hloom.njit.values import PYTHON, Array, Number, Unbound, Undecided, Value, as_value, watching
 from hloom.tracing.trace import Tracer, current_trace
@@ -30,7 +33,7 @@ __all__ = ["NumpyFunction", "njit"]
 
 
 def njit(
-    function: Callable | None = None,
+    function: Any = None,
     *,
     parallel: bool = False,
     cache: bool = False,
@@ -59,16 +62,25 @@ def njit(
     are checked in any case (parallel, cache, boundscheck); so is Python's lock released (nogil). fastmath is accepted,
     and results keep NumPy's rounding. error_model: "numpy", a division by zero is inf or NaN.
 
-    Raises, at the line of the function: UnsupportedError for what cannot be compiled, and ShapeError for an index
-    out of range.
+    In place of the function there may be signatures, as text or Numba's types: `@hl.njit("float64(float64[:])")`, or a
+    list of such. A call takes the one that needs the fewest conversions: numbers are converted, arrays have to have the
+    declared dtype and dimensions. A function of floats alone is compiled at once; others at their first calls, where
+    shapes and sizes are known.
+
+    Raises, at the line of the function: UnsupportedError for what cannot be compiled, ShapeError for an index out of
+    range, and DTypeError for arguments that no signature takes.
     """
-    if isinstance(function, str) or not (function is None or callable(function)):
-        raise ArgumentError("hl.njit takes a function", f"{type(function).__name__}, a signature in Numba",
-                            "leave it out: each call is compiled for its own dtypes")  # fmt: skip
+    function, signatures = split(function)
     if not nopython or error_model != "numpy":
         asked = "nopython=False" if not nopython else f"error_model={error_model!r}"
         raise ArgumentError(f"hl.njit with {asked}", "it is not supported", 'use nopython=True and error_model="numpy"')
-    return NumpyFunction(of_numba(function)[0]) if function is not None else NumpyFunction
+
+    def decorated(given: Callable) -> NumpyFunction:
+        if not callable(given):
+            raise ArgumentError("hl.njit takes a function", type(given).__name__, "decorate a function")
+        return NumpyFunction(of_numba(given)[0], signatures)
+
+    return decorated if function is None else decorated(function)
 
 
 @record(frozen=True)
@@ -109,7 +121,7 @@ class Variant:
         before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
         arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
         self.trace = Trace(current_trace())
-        watched = watching.set(self.trace.watch)
+        watched, noted = watching.set(self.trace.watch), noting.set(self.trace.outside.add)
         try:
             function = Runtime(self.function.program, self.trace).function()
             kinds = [p.kind for p in signature.parameters.values()]
@@ -129,6 +141,7 @@ class Variant:
             return {"result": tree.map(_result, result), "written": written, "faults": dict(self.trace.faults)}
         finally:
             watching.reset(watched)
+            noting.reset(noted)
 
     def _values(self, arrays: Sequence[Any]) -> list[Any]:
         """The values of the arguments' leaves."""
@@ -156,15 +169,26 @@ class Variant:
 class NumpyFunction:
     """A function compiled by `hl.njit`."""
 
-    def __init__(self, function: Callable):
+    def __init__(self, function: Callable, signatures: Sequence[Signature] = ()):
         functools.update_wrapper(self, function)
-        self.written = function
+        self.written, self.declared = function, tuple(signatures)
         self.name: str = getattr(function, "__name__", "function")
         self.signature = inspect.signature(function)
         self._known: tuple[type, ...] = ()  # the types of numbers that are constants of a program, as shapes need them
         self._lock = forking.rlock()  # one thread compiles
         self._variants: dict[Spec, Variant] = {}
         self._entries: dict[Any, Entry] = {}
+        for one in self.declared:
+            self._declare(one)
+
+    def _declare(self, declared: Signature) -> None:
+        """Reads the function of a signature, and compiles it if it takes numbers alone: arrays have no shape yet."""
+        if len(declared.args) != len(self.signature.parameters):
+            raise ArgumentError(f"a signature of {self.name}{self.signature}", str(declared), "declare each argument")
+        assert self.program  # mistakes of syntax are errors here
+        if not any(t.ndim or t.dtype.kind in "iub" for t in declared.args):  # integers may decide shapes
+            numbers = [t.dtype.type(1) for t in declared.args]
+            self._entry(self._bound(numbers, {}), tree.structure(numbers), numbers, plain=True)
 
     @functools.cached_property
     def program(self) -> Program:
@@ -174,6 +198,12 @@ class NumpyFunction:
         return self if owner is None else functools.partial(self, owner)
 
     def __call__(self, *args, **kwargs):
+        if self.declared:
+            given = tuple(self._bound(args, kwargs).values())
+            return chosen(self.declared, given, self.name).returned(self._call(given, {}), self.name)
+        return self._call(args, kwargs)
+
+    def _call(self, args, kwargs):
         if not kwargs:
             entry = self._entries.get(self._key(args))
             if entry is not None and entry.fits(args):
@@ -297,7 +327,8 @@ class NumpyFunction:
         except TypeError as error:
             raise ArgumentError(f"a call of {self.name}", str(error), f"call {self.name}{self.signature}") from None
         bound.apply_defaults()
-        return dict(bound.arguments)
+        found = dict(bound.arguments)
+        return chosen(self.declared, list(found.values()), self.name).converted(found) if self.declared else found
 
     def _arguments(self, bound: dict[str, Any], constant: tuple[type, ...]) -> tuple[Spec, list]:
         """constant: the types of numbers that are constants of the program."""
@@ -369,3 +400,6 @@ def _require_numpy(leaves: list, written: Sequence[int], name: str) -> None:
                 f"'{name}' changes an argument in place", f"it is {type(leaves[k]).__name__}, which cannot be changed",
                 f"pass an array of NumPy, or call {name}.pure(...), which returns the new values",
             )  # fmt: skip
+
+
+setattr(sys.modules["hloom"], "njit", njit)  # noqa: B010  (the import of the package has bound the name to the package)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Outside"]
+__all__ = ["Outside", "noting"]
 
 _MISSING = object()
+
+# Called with each function that a kernel of a traced program inlines.
+noting: ContextVar[Callable[[Any], None]] = ContextVar("noting", default=lambda function: None)
 
 
 class Outside:

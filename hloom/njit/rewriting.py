@@ -18,7 +18,7 @@ from hloom.ir.records import record
 from hloom.ir.source import Source
 from hloom.njit.liveness import assigned, live_after, own_jumps, read
 
-__all__ = ["Loop", "Program", "program_of"]
+__all__ = ["Loop", "Program", "has_return", "program_of", "without_returns_inside"]
 
 RUNTIME = "_njit_"
 
@@ -103,7 +103,7 @@ def program_of(function: Callable) -> Program:
         if isinstance(argument, ast.arg):
             argument.annotation = None
     tree.returns = None
-    tree.body = _without_returns_inside(tree.body, file, name)
+    tree.body = without_returns_inside(tree.body, file, name)
     rewriter = _Rewriter(file, name)
     live = live_after(tree.body)
     tree.body = rewriter.block(tree.body, live)
@@ -174,7 +174,7 @@ def _factory(tree: ast.FunctionDef, function: Callable, file: str) -> Callable[[
 # --- returns
 
 
-def _has_return(nodes: list[ast.stmt]) -> bool:
+def has_return(nodes: list[ast.stmt]) -> bool:
     return any(isinstance(one, ast.Return) for node in nodes for one in _within(node))
 
 
@@ -186,7 +186,7 @@ def _within(node: ast.AST):
             yield from _within(child)
 
 
-def _without_returns_inside(body: list[ast.stmt], file: str, name: str) -> list[ast.stmt]:
+def without_returns_inside(body: list[ast.stmt], file: str, name: str) -> list[ast.stmt]:
     """Statements whose only returns are at the end of the function, or of a branch that is at the end.
 
     `if c: return a` moves what follows into the other branch; a return in a loop leaves it with a flag and the returned
@@ -198,7 +198,7 @@ def _without_returns_inside(body: list[ast.stmt], file: str, name: str) -> list[
         if isinstance(node, ast.Return):
             made.append(node)
             return made
-        if isinstance(node, ast.If) and _has_return([node]):
+        if isinstance(node, ast.If) and has_return([node]):
             then, other = [*node.body], [*node.orelse]
             if not _ends(then):
                 then += copy.deepcopy(rest)
@@ -207,17 +207,15 @@ def _without_returns_inside(body: list[ast.stmt], file: str, name: str) -> list[
             end: list[ast.stmt] = [ast.copy_location(ast.Return(ast.Constant(None)), node)]
             new = ast.If(
                 node.test,
-                _without_returns_inside(then if _ends(then) else then + end, file, name),
-                _without_returns_inside(other if _ends(other) else other + end, file, name),
+                without_returns_inside(then if _ends(then) else then + end, file, name),
+                without_returns_inside(other if _ends(other) else other + end, file, name),
             )
             made.append(ast.copy_location(new, node))
             return [ast.fix_missing_locations(m) for m in made]
-        if isinstance(node, (ast.For, ast.While)) and _has_return([node]):
+        if isinstance(node, (ast.For, ast.While)) and has_return([node]):
             before, loop, after = _left_by_flag(node, file, name)
             made += [*before, loop]
-            return [
-                ast.fix_missing_locations(m) for m in [*made, *_without_returns_inside([*after, *rest], file, name)]
-            ]
+            return [ast.fix_missing_locations(m) for m in [*made, *without_returns_inside([*after, *rest], file, name)]]
         made.append(node)
     return made
 
@@ -254,7 +252,7 @@ def _left_by_flag(loop: ast.For | ast.While, file: str, name: str):
             return [ast.copy_location(f, node) for f in found]
 
         def _loop(self, node):
-            inner = _has_return([node])
+            inner = has_return([node])
             self.generic_visit(node)
             if inner and node is not loop:  # the loop around is left as well
                 out = ast.If(_load(flag), [ast.Break()], [])
@@ -429,7 +427,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If):
         original = copy.deepcopy(node)
-        returns = _has_return([node])
+        returns = has_return([node])
         names = sorted(assigned([node]))
         number = self._loop_of(node, original)
         live = self.live
@@ -474,7 +472,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef):
         node.decorator_list = []
-        node.body = _without_returns_inside(node.body, self.file, node.name)
+        node.body = without_returns_inside(node.body, self.file, node.name)
         node.body = self.block(node.body, live_after(node.body, read(node.body)))
         return node
 

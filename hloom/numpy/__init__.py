@@ -212,8 +212,16 @@ _MOVERS = frozenset(
         "roll rollaxis rot90 split squeeze stack swapaxes take tile transpose unstack vsplit vstack where"
     ).split()
 )
-_ufunc, _key_arrays, _dtypes = (
-    _lazy.LazyModule(f"hloom.numpy.{name}") for name in ("elementwise.ufunc", "key_arrays", "dtypes")
+# Functions whose results are views in NumPy (`hl.config.item_assignment`).
+_VIEWS = frozenset(
+    (
+        "array_split atleast_1d atleast_2d atleast_3d dsplit expand_dims flip fliplr flipud hsplit imag "
+        "matrix_transpose moveaxis permute_dims ravel real reshape rollaxis rot90 split squeeze swapaxes transpose "
+        "unstack vsplit"
+    ).split()
+)
+_ufunc, _key_arrays, _dtypes, _assignment = (
+    _lazy.LazyModule(f"hloom.numpy.{name}") for name in ("elementwise.ufunc", "key_arrays", "dtypes", "assignment")
 )
 # Python's argument errors are raised as hloom errors. Element-wise functions check all of their arguments themselves.
 _explained = _arguments.explained_functions(
@@ -233,7 +241,8 @@ def _prepared(name: str, value):
     if name in _UFUNCS:
         nin, identity, methods = _UFUNCS[name]
         return _ufunc.equip(value, nin, identity, methods)
-    return _explained(name, _key_arrays.takes_keys(value) if name in _MOVERS else value)
+    value = _key_arrays.takes_keys(value) if name in _MOVERS else value
+    return _explained(name, _assignment.viewing(name, value) if name in _VIEWS else value)
 
 
 _find = _lazy.lazy_names(

@@ -3,24 +3,64 @@ changes x."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 from collections.abc import Callable
 
 import numpy as np
 
+from hloom import numpy as hnp
 from hloom.arrays import views
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
+from hloom.config import config
 from hloom.errors import DTypeError, ShapeError
 from hloom.ir.types import HLO_NAME, INTEGERS, PRED
 from hloom.tracing.trace import current_trace
 
 IN_PLACE = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 # Methods and properties that return views in NumPy, unless they move elements.
-VIEWS = ("reshape", "ravel", "squeeze", "swapaxes", "transpose", "T", "mT", "real", "imag")
+VIEWS = ("reshape", "ravel", "squeeze", "swapaxes", "transpose", "T", "mT", "real", "imag", "conj", "conjugate")
 
+
+def _reshaped(result, order=None, **_) -> Callable:
+    return lambda data: data.reshape(result, order="F" if order == "F" else "C")
+
+
+def _transposed(result, axes=None, rest=(), **_) -> Callable:
+    return lambda data: np.transpose(data, (axes, *rest) if rest else axes)
+
+
+def _same(name: str) -> Callable:
+    """NumPy's function of the name, with the arguments that hloom's was called with."""
+    return lambda result, **arguments: lambda data: getattr(np, name)(data, **arguments)
+
+
+# Functions whose results are views in NumPy: from the shape of the result and the arguments after the first one to the
+# function of NumPy data that makes the view.
+FUNCTIONS: dict[str, Callable] = {
+    **dict.fromkeys(
+        ("reshape", "ravel", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d"), _reshaped
+    ),
+    **dict.fromkeys(("transpose", "permute_dims"), _transposed),
+    "matrix_transpose": lambda result: lambda data: data.mT,
+    "real": lambda result: lambda data: data.real,
+    "imag": lambda result: lambda data: data.imag,
+    **{name: _same(name) for name in ("moveaxis", "rollaxis", "swapaxes", "flip", "fliplr", "flipud", "rot90")},
+    **{name: _same(name) for name in ("split", "array_split", "hsplit", "vsplit", "dsplit", "unstack")},
+}
+# Functions that may give their operand itself, where NumPy gives a new array: `conj(x)`, `sum(x, axis=())`, `x ** 1`.
+# `diff(x, n=0)` and `einsum("ij", x)` give the operand, or a view of it, in NumPy too.
+OWN = (
+    "ceil clip column_stack concat concatenate conj conjugate cumprod cumsum cumulative_prod cumulative_sum ediff1d "
+    "fix floor full_like hstack max meshgrid min nan_to_num nancumprod nancumsum nanmax nanmin nanprod nansum pad "
+    "positive pow power prod repeat roll round sum tile trunc unwrap vstack"
+).split()
+OWN_METHODS = "__pos__ __pow__ clip cumprod cumsum max min prod repeat round sum".split()
 _MISSING = object()
 _plain: dict[str, object] = {}  # Array's attributes of these names without the setting
+_functions: dict[str, Callable] = {}  # functions of hloom.numpy without the setting
 
 
 def use(assigns: bool) -> None:
@@ -33,6 +73,12 @@ def use(assigns: bool) -> None:
         for name in IN_PLACE:
             _plain[f"__i{name}__"] = _MISSING
             setattr(Array, f"__i{name}__", _in_place(name))
+        for name in OWN_METHODS:
+            _plain[name] = vars(Array).get(name, _MISSING)
+            setattr(Array, name, _owned(getattr(Array, name)))
+        for name in OWN:
+            _functions[name] = getattr(hnp, name)
+            setattr(hnp, name, _owned(_functions[name]))
     elif not assigns:
         for name, value in _plain.items():
             if value is _MISSING:
@@ -40,6 +86,63 @@ def use(assigns: bool) -> None:
             else:
                 setattr(Array, name, value)
         _plain.clear()
+        for name, function in _functions.items():
+            setattr(hnp, name, function)
+        _functions.clear()
+
+
+def viewing(name: str, function: Callable) -> Callable:
+    """A function of FUNCTIONS with NumPy's views. It is what users call: hloom's own modules call the plain one."""
+    signature = functools.cache(lambda: inspect.signature(function))
+
+    @functools.wraps(function)
+    def viewed(*args, **options):
+        result = function(*args, **options)
+        if not config.item_assignment or current_trace() is not None:
+            return result
+        arguments = dict(signature().bind(*args, **options).arguments)
+        x = arguments.pop(next(iter(arguments)))
+        if arguments.get("copy"):
+            return _apart(result, x)
+        if isinstance(x, tuple):  # atleast_1d(x, y)
+            several = [_view(one, r, FUNCTIONS[name](r.shape)) for one, r in zip(x, _listed(result), strict=True)]
+            return type(result)(several) if isinstance(result, (tuple, list)) else several[0]
+        if isinstance(result, (tuple, list)):
+            parts = FUNCTIONS[name](None, **arguments)
+            return type(result)(_view(x, one, _element(parts, k)) for k, one in enumerate(result))
+        return _view(x, result, FUNCTIONS[name](result.shape, **arguments))
+
+    return viewed
+
+
+def _owned(function: Callable) -> Callable:
+    """The function with a result that is no operand: a write to one would change the other."""
+
+    @functools.wraps(function)
+    def owned(*args, **options):
+        result = function(*args, **options)
+        given = [y for x in args for y in (x if isinstance(x, (tuple, list)) else (x,))]
+        given += options.values()
+
+        def own(one):
+            return hnp.copy(one) if type(one) is Array and any(one is x for x in given) else one
+
+        return type(result)(own(one) for one in result) if type(result) in (tuple, list) else own(result)
+
+    return owned
+
+
+def _listed(result) -> list:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _apart(result, x):
+    """The result as another array than x."""
+    return Array(x._held(), x.weak, x._device, x._shape) if result is x else result
+
+
+def _element(whole: Callable, k: int) -> Callable:
+    return lambda data: whole(data)[k]
 
 
 def _viewing(name: str, plain):
@@ -73,7 +176,9 @@ def _part(index) -> Callable | None:
 
 def _view(x: Array, result, part: Callable | None):
     """The result as a view of x, if NumPy's is a view: a single element is a scalar instead."""
-    if part is None or current_trace() is not None or type(result) is not Array or not result._shape.dims:
+    if type(x) is not Array or type(result) is not Array or not result._shape.dims:
+        return result
+    if part is None or current_trace() is not None:
         return result
     root, chain = views.origin(x)
     chain = (*chain, part)
@@ -81,7 +186,7 @@ def _view(x: Array, result, part: Callable | None):
     if data.size and not np.may_share_memory(views.taken(data, chain), data):
         return result
     if result is x:
-        result = Array(x._held(), x.weak, x._device, x._shape)
+        result = _apart(result, x)
     views.join(result, root, chain)
     return result
 

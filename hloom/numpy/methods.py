@@ -55,6 +55,7 @@ METHODS = (
 ).split()
 PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}
 _updates, _subscripts = LazyModule("hloom.numpy.indexing.updates"), LazyModule("hloom.numpy.indexing.subscripts")
+_manipulation = LazyModule("hloom.numpy.shaping.manipulation")
 _OPERANDS = (ArrayMethods, int, float, complex, bool, np.ndarray, np.generic, SizeExpression)
 
 
@@ -96,8 +97,9 @@ def _compress(self, condition, axis=None, **options):
 
 
 def _flatten(self, order: str = "C"):
-    """The elements as a vector."""
-    return hnp.ravel(self, order)
+    """The elements as a vector, which is never a view."""
+    result = _manipulation.ravel(self, order)
+    return hnp.copy(result) if config.item_assignment and result is self else result
 
 
 def _reshape(self, *shape, order: str = "C", copy=None):

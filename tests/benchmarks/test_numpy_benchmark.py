@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,9 @@ def test_the_page_of_records():
     assert "| all | 1.00 |" in text  # of 2.0 and 0.5
     assert "- `heat_3d`, large: refused: stencils.py:3" in text and "geometric mean 0.10 of 1 programs" in text
     assert "geometric mean 3.00" in text
+
+
+def test_the_page_is_that_of_the_records():
+    results = json.loads((command.FOLDER / "numpy_programs.json").read_text(encoding="utf-8"))
+    text = (command.FOLDER / "NUMPY.md").read_text(encoding="utf-8")
+    assert text == page.text_of(results), "python -m benchmarks.numpy_programs --page"

@@ -479,12 +479,12 @@ class Expressions(Arrays):
             self.unsupported(f"{text:.60}, not as what a loop goes over", "write for i in ...")
         if (dtype := functions.dtype_of(function)) is not None:
             return self.elementwise(lambda x: self.cast(x, dtype), self.as_operand(given[0], text))
-        function, of_elements = functions.of_numba(function)
+        decorated, (function, of_elements) = function, functions.of_numba(function)
         if functions.inlined(function):
             if not of_elements:
                 return self.inlined(function, given, named, text)
             operands = [self.as_operand(value, text) for value in given]
-            return self.elementwise(lambda *values: self._of_elements(function, values, named, text), *operands)
+            return self.elementwise(lambda *values: self.of_elements(decorated, values, named, text), *operands)
         owner = getattr(function, "__self__", None)
         if isinstance(owner, np.ufunc):
             return self._of_ufunc(owner, function.__name__, given, named, text)
@@ -525,11 +525,9 @@ class Expressions(Arrays):
     def inlined(self, function: Any, given: list[Value], named: dict[str, Value], text: str) -> Value:
         """A call of the user's function."""
 
-    def _of_elements(self, function: Any, values: Sequence[Number], named: dict[str, Value], text: str) -> Number:
-        made = self.as_number(self.inlined(function, list(values), named, text))
-        if not isinstance(made, Number):
-            self.unsupported(f"{text:.60} returns no number", "return one number from a function of elements")
-        return made
+    @abstractmethod
+    def of_elements(self, function: Any, values: Sequence[Number], named: dict[str, Value], text: str) -> Number:
+        """A call of the user's function of elements."""
 
     def _method(self, owner: Array | Number, name: str, node: ast.Call) -> Value:
         text = ast.unparse(node)

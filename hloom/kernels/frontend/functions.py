@@ -7,6 +7,7 @@ Functions are recognized by identity, not by their name in the user's file: `np.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "OPERATIONS",
     "OPERATORS",
     "REDUCTIONS",
+    "Elementwise",
     "dtype_of",
     "inlined",
     "is_prange",
@@ -64,6 +66,16 @@ _BUILTINS = frozenset(
 )
 
 
+class Elementwise:
+    """A function of elements that is called with arrays. written: the user's function."""
+
+    written: Callable
+
+    def loop(self, dtypes: Sequence[np.dtype]) -> tuple[Sequence[np.dtype], np.dtype | None]:
+        """The dtypes that operands of some dtypes are converted to, and the result's; None: what it computes."""
+        return dtypes, None
+
+
 def known_name(function: Any) -> str | None:
     """NumPy's name of a function of NumPy, hloom.numpy, math or Python; None for other objects."""
     if isinstance(function, np.ufunc):
@@ -85,6 +97,8 @@ def of_numba(function: Any) -> tuple[Any, bool]:
 
     Other objects are themselves. Numba is not imported: where the user has not, there are no such functions.
     """
+    if isinstance(function, Elementwise):
+        return function.written, True
     numba: Any = sys.modules.get("numba")
     if numba is None:
         return function, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from hloom.compiler.kernel_ir.nodes import (
@@ -412,7 +412,7 @@ class Statements(Names):
         """Inlines the user's function at its call: statements, and one return at the end."""
         if len(self.stack) > _DEEPEST:
             self.unsupported(f"a recursive function: {text:.60}", "write it as a loop")
-        definition, file, above = definition_of(function)
+        definition, file, above = self.definition(function)
         try:
             bound = inspect.signature(function).bind(*given, **named)
         except TypeError as error:
@@ -448,6 +448,21 @@ class Statements(Names):
         return made
 
     calls_inlined: int = 0
+
+    def definition(self, function) -> tuple[ast.FunctionDef, str, int]:
+        """The source of the user's function, with one return at its end."""
+        return definition_of(function)
+
+    def of_elements(self, function, values: Sequence[Number], named: dict[str, Value], text: str) -> Number:
+        python, result = functions.of_numba(function)[0], None
+        given: list[Value] = [*values]
+        if isinstance(function, functions.Elementwise):
+            dtypes, result = function.loop([v.dtype for v in values])
+            given = [self.cast(v, dtype) for v, dtype in zip(values, dtypes, strict=True)]
+        made = self.as_number(self.inlined(python, given, named, text))
+        if not isinstance(made, Number):
+            self.unsupported(f"{text:.60} returns no number", "return one number from a function of elements")
+        return made if result is None else self.cast(made, result)
 
 
 _ATOMIC = {"atomic_add": "+", "atomic_max": "max", "atomic_min": "min"}

@@ -146,3 +146,86 @@ def test_indexes_that_are_arrays():
     assert x[1, 0] == 9
     assert x[hnp.asarray(True)].shape == (1, 2, 3)
     assert hl.jit(lambda v, k: v[k])(x, 1).tolist() == [9, 4, 5]
+
+
+# Functions of the namespace with an operand of 2 × 6 elements, or what NumPy makes of it first.
+FUNCTIONS = {
+    "reshape": lambda xp, x: xp.reshape(x, (3, 4)),
+    "reshape by name": lambda xp, x: xp.reshape(x, shape=(3, -1)),
+    "reshape in order": lambda xp, x: xp.reshape(x.T, (3, 4), order="F"),
+    "reshape to the same": lambda xp, x: xp.reshape(x, (2, 6)),
+    "ravel": lambda xp, x: xp.ravel(x),
+    "ravel of columns": lambda xp, x: xp.ravel(x.T),
+    "squeeze": lambda xp, x: xp.squeeze(x[:1]),
+    "expand_dims": lambda xp, x: xp.expand_dims(x, 1),
+    "atleast_1d": lambda xp, x: xp.atleast_1d(x),
+    "atleast_3d": lambda xp, x: xp.atleast_3d(x)[..., 0],
+    "atleast_2d of two": lambda xp, x: xp.atleast_2d(x[0], x[1])[1],
+    "transpose": lambda xp, x: xp.transpose(x),
+    "transpose of axes": lambda xp, x: xp.transpose(x.reshape(2, 3, 2), (1, 0, 2)),
+    "permute_dims": lambda xp, x: xp.permute_dims(x, axes=(1, 0)),
+    "matrix_transpose": lambda xp, x: xp.matrix_transpose(x),
+    "moveaxis": lambda xp, x: xp.moveaxis(x, 0, -1),
+    "rollaxis": lambda xp, x: xp.rollaxis(x, 1),
+    "swapaxes": lambda xp, x: xp.swapaxes(x, 0, 1),
+    "flip": lambda xp, x: xp.flip(x, axis=1),
+    "rot90": lambda xp, x: xp.rot90(x),
+    "real": lambda xp, x: xp.real(x),
+    "split": lambda xp, x: xp.split(x, [2, 3], axis=1)[2],
+    "hsplit": lambda xp, x: xp.hsplit(x, 2)[1],
+    "unstack": lambda xp, x: xp.unstack(x, axis=1)[3],
+    "unpacked": lambda xp, x: next(second for _, second in [xp.reshape(x, (2, 3, 2))]),
+    "copy": lambda xp, x: xp.reshape(x, (2, 6), copy=True),
+    "flatten": lambda xp, x: x[0].flatten(),
+    "concatenate": lambda xp, x: xp.concatenate([x]),
+    "hstack": lambda xp, x: xp.hstack((x,)),
+    "conj": lambda xp, x: xp.conj(x),
+    "conj of an array": lambda xp, x: x.conj(),
+    "plus": lambda xp, x: +x,
+    "power": lambda xp, x: x**1,
+    "sum": lambda xp, x: xp.sum(x, axis=()),
+    "max": lambda xp, x: x[:, None].max(1),
+    "cumsum": lambda xp, x: xp.cumsum(x[:1], axis=0),
+    "clip": lambda xp, x: xp.clip(x, None, None),
+    "round": lambda xp, x: xp.round(xp.asarray(x, dtype="int32")),
+    "diff": lambda xp, x: xp.diff(x, n=0),
+    "roll": lambda xp, x: xp.roll(x, 0),
+    "tile": lambda xp, x: xp.tile(x, 1),
+    "pad": lambda xp, x: xp.pad(x, 0),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_give_the_views_that_numpys_give(name):
+    ours, theirs = hnp.arange(12.0).reshape(2, 6), np.arange(12.0).reshape(2, 6)
+    for xp, x in ((hnp, ours), (np, theirs)):
+        v = FUNCTIONS[name](xp, x)
+        v[..., 1] = -1
+        v *= 2
+        v[...] += 3
+    np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
+def test_the_parts_of_complex_arrays_are_views():
+    x, y = hnp.asarray([1 + 2j, 3 + 4j]), np.asarray([1 + 2j, 3 + 4j])
+    for xp, z in ((hnp, x), (np, y)):
+        xp.real(z)[0] = 7
+        xp.imag(z)[:] *= 2
+    np.testing.assert_array_equal(np.asarray(x), y)
+
+
+def test_without_the_setting_functions_are_what_they_were():
+    with hl.config(item_assignment=False):
+        assert not hasattr(hnp.conj, "__wrapped__") or "owned" not in hnp.conj.__code__.co_name
+        x = hnp.ones(3)
+        assert hnp.conj(x) is x and hnp.reshape(x, 3) is x
+
+
+def test_functions_under_jit_give_no_views():
+    @hl.jit
+    def f(x):
+        y = hnp.reshape(x, (4,))
+        return y.at[0].set(9)
+
+    x = hnp.arange(4.0).reshape(2, 2)
+    assert f(x)[0] == 9 and x[0, 0] == 0

@@ -72,8 +72,3 @@ def test_functions_of_numba_are_inlined():
 def test_options_that_are_refused(options):
     with pytest.raises(ArgumentError, match="not supported"):
         hl.njit(**options)(row_sums)
-
-
-def test_signatures_are_refused():
-    with pytest.raises(ArgumentError, match="signature"):
-        hl.njit("float64(float64[:])")

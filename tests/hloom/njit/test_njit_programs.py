@@ -12,9 +12,6 @@ import hloom as hl
 import hloom.benchmarks.numpy_programs.programs  # registers them
 from hloom.benchmarks.numpy_programs import table
 
-# Programs of the benchmark that are not compiled yet, with what the message says.
-REFUSED = {"jacobi_2d_loops": "a loop decides which array it is"}
-
 
 def assert_same(found, wanted, what: str) -> None:
     if isinstance(wanted, dict):
@@ -51,17 +48,10 @@ def test_programs_as_they_are(name):
     check_as_it_is(function, make())
 
 
-@pytest.mark.parametrize("name", [name for name in table.PROGRAMS if name not in REFUSED])
+@pytest.mark.parametrize("name", table.PROGRAMS)
 def test_programs_of_the_benchmark(name):
     program = table.PROGRAMS[name]
     check_as_it_is(program.function, program.arguments("tiny"))
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_programs_that_are_refused(name):
-    program = table.PROGRAMS[name]
-    with pytest.raises(hl.errors.HloomError, match=REFUSED[name]):
-        hl.njit(program.function)(*program.arguments("tiny"))
 
 
 def test_a_second_call_compiles_nothing():

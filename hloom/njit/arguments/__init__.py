@@ -1,0 +1,1 @@
+"""What NumPy programs are called with: declared types, and trees of arrays."""
