@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from hloom.njit.outside import Outside
 from hloom.njit.rewriting import RUNTIME, Loop, Program, program_of
 from hloom.njit.staged import for_each, while_true
 from hloom.njit.values import (
+    PYTHON,
     Array,
     Memory,
     Number,
@@ -215,6 +217,19 @@ class Runtime:
                 found = functions.chosen(test, *((found, last) if stops else (last, found)))
         return found
 
+    @staticmethod
+    def same(one: Any, other: Any) -> Any:
+        """`is`: of traced truth values of Python, whether they are equal."""
+        if isinstance(one, Array) and isinstance(other, Array):
+            return one.is_same(other)
+        if isinstance(one, Value) or isinstance(other, Value):
+            if python_of(one) is python_of(other) is bool:
+                return one == other
+            if isinstance(one, Number) and isinstance(other, (Number, *PYTHON)) and one is not other:
+                if python_of(one) is python_of(other):
+                    raise UnsupportedError("`is` of numbers in a compiled NumPy program", f"{one!r}", "use ==")
+        return one is other
+
     def negated(self, value: Any) -> Any:
         if not isinstance(value, Value):
             return not value
@@ -266,13 +281,18 @@ class Runtime:
                 break
             except _PASSED_ON:
                 raise
-            except HloomError:
+            except HloomError as error:
                 again = _common(sides.get(then), sides.get(other))
                 if len(unbound) == missing and (again is None or again == common):
+                    self.trace.refused.append(error)  # it may be one on an integer that can be known
                     raise
                 missing, common = len(unbound), again
         shared = {id(value.ref): value.ref for value in names.values() if isinstance(value, Array)}
-        joined = _Join(sides[then], sides[other], list(results), loop, shared).found
+        try:
+            joined = _Join(sides[then], sides[other], list(results), loop, shared).found
+        except UnsupportedError as error:
+            self.trace.refused.append(error)
+            raise
         return joined if returns else dict(zip(wanted, joined, strict=True))
 
     # --- loops
@@ -337,11 +357,20 @@ def _over(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return range(*args) if all(map(_is_integer, args)) else range_of(args)
     if function is len and args and isinstance(args[0], (Array, np.ndarray)):
         return len(args[0])
+    if function in (np.ndenumerate, np.ndindex):
+        return _over_positions(function, args)
     if function in (enumerate, zip, reversed) and any(isinstance(a, (Array, Items, np.ndarray)) for a in args):
         values = tuple([as_value(a) if isinstance(a, np.ndarray) else a for a in args])
         if all(hasattr(a, "__len__") or isinstance(a, (int, Number)) for a in values):
             return Items(function, values, kwargs)
     return NotImplemented
+
+
+def _over_positions(function: Any, args: tuple) -> Any:
+    if function is np.ndenumerate:
+        return Items(function, (as_value(args[0]),), {})
+    dims = tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple) else args
+    return Items(function, tuple([operator.index(n) for n in dims]), {})
 
 
 def _is_of_hloom(function: Any) -> bool:
@@ -358,6 +387,8 @@ def _truth(value: Any) -> Any:
         return bool(value)
     if value.ndim and value.size != 1:
         raise ArgumentError("the truth value of an array", f"it has {value.size} elements", "use x.any() or x.all()")
+    if isinstance(value, Array):
+        value = Number(value.traced.reshape(()))
     if value.dtype == np.dtype(bool):
         return value
     return elementwise(np.not_equal, (value, 0))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import builtins
 import functools
 import importlib
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import UnsupportedError
 from hloom.njit.operators import elementwise, of_operator, python_of
@@ -44,7 +46,7 @@ ATTRIBUTES = frozenset(
     ("all", "any", "argmax", "argmin", "argsort", "clip", "conj", "conjugate", "cumprod", "cumsum", "diagonal", "dot",
      "max", "mean", "min", "nonzero",
      "prod", "ptp", "repeat", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace",
-     "var", "copy", "astype", "fill", "flatten", "ravel", "item", "sort", "searchsorted")
+     "var", "view", "copy", "astype", "fill", "flatten", "ravel", "item", "sort", "searchsorted")
 )  # fmt: skip
 
 
@@ -76,7 +78,7 @@ def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
         )  # fmt: skip
     if module in ("math", "cmath"):
         return of_math(function, args)
-    special = _SPECIAL.get(name) if module.split(".")[0] == "numpy" else None
+    special = (_SPECIAL if module == "numpy" else _LINEAR if module == "numpy.linalg" else {}).get(name)
     if special is not None:
         return special(*args, **kwargs)
     if name not in _MAKERS and not any(map(_has_value, [*args, *kwargs.values()])):
@@ -84,7 +86,17 @@ def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
         return as_value(result) if isinstance(result, np.ndarray) else result
     if isinstance(function, np.ufunc) and function.signature is None:
         return _ufunc(function, args, kwargs)
-    return _function(name, module, args, kwargs)
+    return _function(name, module, *_with_out(function, args, kwargs))
+
+
+def _with_out(function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments of a function of NumPy, with out= by name."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return args, kwargs
+    first = names.index("out") if "out" in names else len(args)
+    return args[:first], {**dict(zip(names[first:], args[first:], strict=False)), **kwargs}
 
 
 def _has_value(argument: Any) -> bool:
@@ -145,7 +157,7 @@ def _at(ufunc: np.ufunc, target: Any, index: Any, values: list) -> None:
 def _ufunc(ufunc: np.ufunc, args: tuple, kwargs: dict) -> Any:
     out = kwargs.pop("out", None)
     if len(args) > ufunc.nin:
-        args, out = args[: ufunc.nin], args[ufunc.nin]
+        args, out = args[: ufunc.nin], args[ufunc.nin :]
     where = kwargs.pop("where", True)
     dtype = kwargs.pop("dtype", None)
     if kwargs:
@@ -153,7 +165,10 @@ def _ufunc(ufunc: np.ufunc, args: tuple, kwargs: dict) -> Any:
     result = elementwise(ufunc, args)
     if dtype is not None:
         result = _of_dtype(np.dtype(dtype), (result,))
-    out = out[0] if isinstance(out, tuple) else out
+    outs = out if isinstance(out, tuple) else (out,)
+    if len(outs) > 1 and where is True:
+        return tuple([r if o is None else _stored(r, o) for r, o in zip(result, outs, strict=True)])
+    out = outs[0]
     if out is None:
         if where is not True:
             raise UnsupportedError(f"np.{ufunc.__name__} with where=", "without out= its values are undefined",
@@ -161,6 +176,10 @@ def _ufunc(ufunc: np.ufunc, args: tuple, kwargs: dict) -> Any:
         return result
     if where is not True:
         result = np_where(where, result, out)
+    return _stored(result, out)
+
+
+def _stored(result: Any, out: Any) -> Any:
     out[...] = result
     return out
 
@@ -200,8 +219,8 @@ def kind(value: Any) -> Any:
 
 def _function(name: str, module: str, args: tuple, kwargs: dict) -> Any:
     """A function of NumPy by hloom's of the same name."""
-    home = _MODULES.get(".".join(module.split(".")[:2]), "hloom.numpy")
-    found = getattr(importlib.import_module(home), name, None)
+    home = _MODULES.get("scipy.special" if module.startswith("scipy.special.") else module)
+    found = None if home is None else getattr(importlib.import_module(home), name, None)
     if found is None:
         raise UnsupportedError(f"{module}.{name} in a compiled NumPy program", "hloom has no such function",
                                "write it as a loop, or compute it outside")  # fmt: skip
@@ -306,7 +325,7 @@ def _take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "
     if isinstance(indices, Value) and indices.dtype.kind == "b":
         indices = Array.of(indices.traced.astype(np.int64)) if indices.ndim else Number(indices.traced.astype(np.int64))
     if axis is None:
-        found = x.reshape(-1)[indices]
+        found = Array.of(x.traced.reshape(-1))[indices]
     else:
         found = x[(*[slice(None)] * (operator.index(axis) % x.ndim), indices)]
     found = found if isinstance(found, Number) else Array.of(found.traced)
@@ -402,6 +421,27 @@ _SPECIAL: dict[str, Callable] = {
 }  # fmt: skip
 
 
+def _of_symmetric(name: str, lower: bool) -> Callable:
+    """A function of `np.linalg` that reads one triangle of a matrix, whatever the other one has."""
+
+    def compute(a: Any, UPLO: str = "L", *, upper: bool = False) -> Any:  # noqa: N803  (NumPy's name)
+        a = as_value(a)
+        whole = a.traced
+        kept = lower and UPLO.upper() == "L" and not upper
+        half = hnp.tril(whole, -1) if kept else hnp.triu(whole, 1)
+        diagonal = hnp.eye(a.shape[-1], dtype=bool)
+        full = half + hnp.where(diagonal, whole.real, 0) + hnp.swapaxes(half, -1, -2).conj()
+        options = {"upper": True} if upper else {}
+        return _function(name, "numpy.linalg", (Array.of(full.astype(whole.dtype)),), options)
+
+    return compute
+
+
+_LINEAR: dict[str, Callable] = {name: _of_symmetric(name, True) for name in ("eigh", "eigvalsh", "cholesky")} | {
+    name: _SPECIAL[name] for name in ("matmul",)
+}
+
+
 setattr(Value, "__matmul__", lambda self, other: _matmul(self, other))  # noqa: B010  (products need functions of this file)
 setattr(Value, "__rmatmul__", lambda self, other: _matmul(other, self))  # noqa: B010
 
@@ -429,6 +469,17 @@ def _sort_in_place(x: Any, axis: int = -1, **options: Any) -> None:
     x[...] = _sort(x, axis)
 
 
+def _view(x: Any, dtype: Any) -> Any:
+    """The same bits in another dtype. An array is a copy, which is read as long as the array is not changed."""
+    dtype = np.dtype(dtype)
+    if dtype.itemsize != x.itemsize or "b" in (dtype.kind, x.dtype.kind):
+        raise UnsupportedError(f"x.view({dtype}) in a compiled NumPy program", f"{x!r}", "use a dtype of the same size")
+    found = lax.bitcast_convert_type(x.traced, dtype)
+    if isinstance(x, Number):
+        return Number(found)
+    return Array.one_of(found, "it is a view of an array in another dtype", [x.ref])
+
+
 def _item(x: Any, *index: int) -> Any:
     if not index and x.size != 1:
         raise ValueError("can only convert an array of size 1 to a Python scalar")
@@ -437,7 +488,7 @@ def _item(x: Any, *index: int) -> Any:
 
 
 _METHODS: dict[str, Callable] = {
-    "take": _take, "clip": _clip, "nonzero": _nonzero,
+    "take": _take, "clip": _clip, "nonzero": _nonzero, "view": _view,
     "astype": _astype, "fill": _fill, "sort": _sort_in_place, "item": _item, "copy": _copy,
     "flatten": lambda x, order="C": Array.of(x.traced.reshape(-1)),
     "ravel": _ravel,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
+
+import numpy as np
 
 from hloom.ir.records import record
 from hloom.njit.values import Undecided
@@ -32,12 +35,18 @@ def range_of(args: tuple) -> Range:
 
 
 class Items:
-    """What a loop goes over: `enumerate`, `zip` or `reversed` of arrays. Each element is taken when it is asked for.
+    """What a loop goes over: `enumerate`, `zip` or `reversed` of arrays, `np.ndindex`, `np.ndenumerate`. Each element
+    is taken when it is asked for.
 
-    function, args: the call; a start of `enumerate` is always among them.
+    function, args: the call; a start of `enumerate` is always among them, and so are the sizes of `np.ndenumerate`.
     """
 
     def __init__(self, function: Any, args: tuple, kwargs: Mapping[str, Any]):
+        if function in (np.ndindex, np.ndenumerate):
+            dims = args if function is np.ndindex else args[0].shape
+            self.function, self.dims, self.length = function, dims, math.prod(dims)
+            self.args = args if function is np.ndindex else (args[0], *dims)
+            return
         lengths = [len(a) for a in args[: 1 if function is enumerate else None]]
         if kwargs.get("strict") and len(set(lengths)) > 1:
             raise ValueError("zip() arguments have different lengths")
@@ -46,6 +55,9 @@ class Items:
         self.function, self.args, self.length = function, args, min(lengths, default=0)
 
     def take(self, k: int) -> Any:
+        if self.function in (np.ndindex, np.ndenumerate):
+            index = tuple([int(i) for i in np.unravel_index(k, self.dims)]) if self.dims else ()
+            return index if self.function is np.ndindex else (index, self.args[0][index])
         if self.function is zip:
             return tuple([a[k] for a in self.args])
         if self.function is reversed:

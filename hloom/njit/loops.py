@@ -198,6 +198,9 @@ def _definition(arguments: _Arguments, results: list[str]) -> ast.FunctionDef:
     return ast.fix_missing_locations(ast.copy_location(made, loop.node))
 
 
+_ITERATORS = ("enumerate", "zip", "reversed", "ndindex", "ndenumerate")
+
+
 class _Plain(ast.NodeTransformer):
     """Loops over `enumerate`, `zip` and `reversed` as loops over `range`. What they go over is computed before."""
 
@@ -241,7 +244,7 @@ class _Plain(ast.NodeTransformer):
         if isinstance(items, (ast.Name, ast.Constant)):
             return items
         match items:
-            case ast.Call(func=ast.Name(id="enumerate" | "zip" | "reversed" | "range") as function, args=args):
+            case ast.Call(func=ast.Name(id=name) as function, args=args) if name in (*_ITERATORS, "range"):
                 return ast.Call(function, [self._once(a, before) for a in args], items.keywords)
         name = f"_njit_once{self.count}"
         self.count += 1
@@ -251,7 +254,7 @@ class _Plain(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.For | list[ast.stmt]:
         self.generic_visit(node)
         name = node.iter.func.id if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) else ""
-        if name not in ("enumerate", "zip", "reversed"):
+        if name not in _ITERATORS:
             return node
         index = f"_njit_index{self.count}"
         self.count += 1
@@ -278,6 +281,20 @@ def _assignments(target: ast.expr, value: ast.expr, whole: ast.Assign) -> list[a
     return [whole]
 
 
+def _positions(name: str, args: list[ast.expr], index: ast.expr) -> tuple[ast.expr, ast.expr]:
+    """(the number of elements, the indices at a position in C order), and the element for `np.ndenumerate`."""
+    dims = args if name == "ndindex" else args[1:]
+    length: ast.expr = ast.Constant(1)
+    parts: list[ast.expr] = []
+    for size in reversed(dims):
+        parts.insert(0, ast.BinOp(ast.BinOp(index, ast.FloorDiv(), length), ast.Mod(), size))
+        length = ast.BinOp(length, ast.Mult(), size)
+    place = ast.Tuple(parts, ast.Load())
+    if name == "ndindex":
+        return length, place
+    return length, ast.Tuple([place, ast.Subscript(args[0], place, ast.Load())], ast.Load())
+
+
 def _elements(items: ast.expr, index: ast.expr) -> tuple[ast.expr, ast.expr]:
     """(the number of elements, the element at an index) of a loop's iterable."""
     name = items.func.id if isinstance(items, ast.Call) and isinstance(items.func, ast.Name) else ""
@@ -295,8 +312,11 @@ def _elements(items: ast.expr, index: ast.expr) -> tuple[ast.expr, ast.expr]:
         length, _ = _elements(args[0], index)
         last = ast.BinOp(ast.BinOp(length, ast.Sub(), ast.Constant(1)), ast.Sub(), index)
         return length, _elements(args[0], last)[1]
-    if name == "range" and len(args) == 1:
-        return args[0], index
-    if name == "range" and len(args) == 2:
-        return ast.BinOp(args[1], ast.Sub(), args[0]), ast.BinOp(args[0], ast.Add(), index)
+    if name in ("ndindex", "ndenumerate"):
+        return _positions(name, args, index)
+    if name == "range" and len(args) < 3:
+        length, start = args[-1], args[0]
+        if len(args) == 1:
+            return length, index
+        return ast.BinOp(length, ast.Sub(), start), ast.BinOp(start, ast.Add(), index)
     return ast.Call(ast.Name("len", ast.Load()), [items], []), ast.Subscript(items, index, ast.Load())

@@ -340,6 +340,9 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         if len(node.ops) == 1:
+            if isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+                same = self.runtime("same", node.left, node.comparators[0], at=node)
+                return same if isinstance(node.ops[0], ast.Is) else self.runtime("negated", same, at=node)
             return node
         operands = [node.left, *node.comparators]
         pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:], strict=False)]

@@ -321,8 +321,15 @@ class Array(Value):
         return self.transpose()
 
     @property
-    def flat(self):
-        self._unsupported("flat")
+    def flat(self) -> Array:
+        """The elements in C order: a view, or a copy that cannot be changed."""
+        before = self.shape
+        layout = None if self.layout is None else self.layout.reshape(-1)
+        if layout is None or not np.shares_memory(layout, self.layout):
+            made = Array.of(self.traced.reshape(-1))
+            made.fixed = "it is x.flat of an array that is not in C order"
+            return made
+        return self.view(Step(lambda v: v.reshape(-1), lambda whole, part: part.reshape(before)), layout)
 
     @property
     def real(self):
@@ -335,9 +342,6 @@ class Array(Value):
         if self.layout is None:
             return self._part_of_counted(self.traced.imag)
         return self.view(Step(lambda v: v.imag, lambda whole, part: whole.real + 1j * part), self.layout.imag)
-
-    def _unsupported(self, name: str) -> NoReturn:
-        raise UnsupportedError(f"x.{name} in a compiled NumPy program", "it is not supported", "index the array")
 
     def __repr__(self) -> str:
         return f"an array of {self.dtype}{list(self.shape)}"

@@ -222,3 +222,88 @@ def test_a_loop_swaps_arrays():
 
     x, y = np.ones(3), np.zeros(3)
     assert [v.tolist() for v in hl.njit(swapped)(x, y, 101)] == [[0.0] * 3, [1.0] * 3]
+
+
+def test_flat_ndindex_and_ndenumerate():
+    def walk(x, y):
+        total = 0.0
+        for v in x.flat:
+            total = 2 * total + v
+        for i, j in np.ndindex(3, 2):
+            total += (i - j) * x[i, j]
+            y[i, j] = i + 10 * j
+        for index, v in np.ndenumerate(x):
+            total -= (index[0] + 2 * index[1]) * v
+        for (i, j), v in np.ndenumerate(x):
+            y[i, j] += v
+        x.flat[4] = -1.0
+        return total, len(x.flat), x.T.flat[1]
+
+    x, y = np.arange(6.0).reshape(3, 2), np.zeros((3, 2))
+    a, b = x.copy(), y.copy()
+    assert hl.njit(walk)(a, b) == walk(x, y)
+    np.testing.assert_array_equal(a, x)
+    np.testing.assert_array_equal(b, y)
+
+
+def test_functions_of_symmetric_matrices_read_one_triangle():
+    rng = np.random.default_rng(0)
+
+    def values(a):
+        return np.linalg.eigvalsh(a), np.linalg.eigh(a)[0], np.linalg.eigh(a, "U")[0]
+
+    def factor(a):
+        return np.linalg.cholesky(a)
+
+    for a in (rng.random((4, 4)), rng.random((4, 4)) + 1j * rng.random((4, 4))):
+        for one, other in zip(hl.njit(values)(a), values(a), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+        b = a + 4 * np.eye(4)
+        np.testing.assert_allclose(hl.njit(factor)(b), factor(b), rtol=1e-12)
+
+
+def test_functions_of_other_modules_are_not_taken_by_their_name():
+    with pytest.raises(UnsupportedError, match=r"numpy.polynomial.polynomial.polyval"):
+        hl.njit(lambda a: np.polynomial.polynomial.polyval(2.0, a))(np.ones(3))
+
+
+def test_is_compares_truth_values():
+    def change(test, x):
+        if test is True:
+            x[0] = 5
+        return test is None, test is not True
+
+    for test in (True, False):
+        one, other = np.zeros(2), np.zeros(2)
+        assert hl.njit(change)(test, one) == change(test, other)
+        np.testing.assert_array_equal(one, other)
+
+
+def test_divmod_has_two_outs():
+    def both(x, y, a, b):
+        return np.divmod(x, y, a, b)
+
+    found = [np.zeros(3), np.zeros(3)]
+    hl.njit(both)(np.array([5.0, -5.0, 7.0]), np.array([3.0, 3.0, 2.0]), *found)
+    np.testing.assert_array_equal(found, np.divmod([5.0, -5.0, 7.0], [3.0, 3.0, 2.0]))
+
+
+def test_out_by_position_and_views_in_another_dtype():
+    def values(x, out):
+        np.round(x, 1, out)
+        x.sum(0, None, out[0, :])
+        bits = x.view(np.int64)
+        return bits + 1, x[0, 0].view(np.int64)
+
+    x, out, other = np.array([[1.26, -2.74], [3.0, 4.5]]), np.zeros((2, 2)), np.zeros((2, 2))
+    for one, wanted in zip(hl.njit(values)(x, out), values(x, other), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+    np.testing.assert_array_equal(out, other)
+
+    def stale(x):
+        bits = x.view(np.int64)
+        x[0] = 1.0
+        return bits + 1
+
+    with pytest.raises(UnsupportedError, match="an array after a change in place"):
+        hl.njit(stale)(np.ones(3))
