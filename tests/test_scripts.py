@@ -12,7 +12,7 @@ import pytest
 FOLDER = Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", ["complexity", "mutation", "onnx_suite", "reliability"])
+@pytest.mark.parametrize("name", ["complexity", "mutation", "numba_suite", "onnx_suite", "reliability"])
 def test_a_script_finds_the_package_beside_its_folder(name, tmp_path):
     """The folder of a script is first on the path, and `hloom` in it is no package. Without PYTHONPATH, which would
     hide that."""
