@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hloom import lax
+from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
 from hloom.ir.records import record
-from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import is_prange, of_numba
+from hloom.kernels.frontend.memory import FAULT_BITS
 from hloom.njit import functions
 from hloom.njit.elements import OfElements, each_element
 from hloom.njit.items import Items, Range, range_of
@@ -70,8 +71,8 @@ class Trace:
     """One trace of a program.
 
     refused: why loops did not become kernels. faults: of kernels that run outside of loops and branches of the program,
-    by number; they are results of the program. outside: what its functions read. checked: (name, kernel, checks) of all
-    such kernels, by number.
+    by number, and the first of those within; they are results of the program. outside: what its functions read.
+    checked: (name, kernel, checks) of all of them, by number.
     """
 
     checked: ClassVar[list[tuple[str, str, tuple]]] = []
@@ -79,18 +80,38 @@ class Trace:
     def __init__(self, root: Any = None) -> None:
         self.root = root
         self.refused: list[HloomError] = []
-        self.faults: dict[str, Any] = {}
+        self._faults: dict[str, Any] = {}
+        self._within: list[tuple[str, str, tuple]] = []  # kernels that run in loops and branches
+        self._first: Memory | None = None  # the first fault among those
         self.outside = Outside()
         self.copies = 1
         self.single: list[int] = []  # of the leaves of the result, the arrays without dimensions
 
+    def begin(self) -> None:
+        """Called in the trace of the whole program, before its functions."""
+        self._first = Memory(hnp.zeros(1, np.int64))
+
     def watch(self, name: str, kernel: str, checks: tuple, fault: Any) -> None:
         """Sees to it that an index out of range of a kernel becomes an error."""
-        if current_trace() is self.root:
-            self.faults[str(len(Trace.checked))] = fault
+        if current_trace() is self.root or self._first is None:
+            self._faults[str(len(Trace.checked))] = fault
             Trace.checked.append((name, kernel, checks))
-        else:
-            watch(name, kernel, checks, fault)
+            return
+        before = self._first.read()
+        offset = np.int64(sum(len(found) for _, _, found in self._within) << FAULT_BITS)
+        self._within.append((name, kernel, checks))
+        self._first.write(hnp.where((before == 0) & (fault != 0), fault + offset, before))
+
+    def has_faults(self) -> Any:
+        """Whether one was found in a loop or a branch: what comes after it has no meaning. None: no check is there."""
+        return self._first.read()[0] != 0 if self._within and self._first is not None else None
+
+    def faults(self) -> dict[str, Any]:
+        if self._within and self._first is not None:
+            checks = tuple(check for _, _, found in self._within for check in found)
+            self._faults[str(len(Trace.checked))] = self._first.read()
+            Trace.checked.append((*self._within[0][:2], checks))
+        return dict(self._faults)
 
 
 class InProgram:
@@ -339,7 +360,7 @@ class Runtime:
             return taken
         if body is None or test is None:
             raise self.trace.refused[-1]
-        return Taken(True, while_true(loop, names, lambda *given: _truth(test(*given)), body))
+        return Taken(True, while_true(loop, names, lambda *given: _truth(test(*given)), body, self.trace.has_faults))
 
     def _kernel(self, loop: Loop, names: dict[str, Any], items: Any = None) -> Taken | None:
         try:

@@ -121,6 +121,7 @@ class Variant:
         before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
         arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
         self.trace = Trace(current_trace())
+        self.trace.begin()
         watched, noted = watching.set(self.trace.watch), noting.set(self.trace.outside.add)
         try:
             function = Runtime(self.function.program, self.trace).function()
@@ -138,7 +139,7 @@ class Variant:
                 )  # fmt: skip
             leaves = tree.flatten(result)[0]
             self.trace.single = [k for k, v in enumerate(leaves) if isinstance(v, (Array, np.ndarray)) and not v.ndim]
-            return {"result": tree.map(_result, result), "written": written, "faults": dict(self.trace.faults)}
+            return {"result": tree.map(_result, result), "written": written, "faults": self.trace.faults()}
         finally:
             watching.reset(watched)
             noting.reset(noted)

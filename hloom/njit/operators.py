@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, UnsupportedError
-from hloom.njit.values import KINDS, PYTHON, Array, Number, Value, as_value, converted, dtype_of
+from hloom.njit.values import KINDS, PYTHON, Array, Number, Value, as_value, between, converted, dtype_of
 from hloom.scipy import special
 
 __all__ = ["elementwise", "of_operator", "python_of"]
@@ -107,7 +108,32 @@ def of_operator(ufunc: np.ufunc, values: Sequence[Any]) -> Any:
         whole = [Number(converted(v, PYTHON[int]), int) if k is bool else v for v, k in zip(values, kinds, strict=True)]
         values = whole
     found = elementwise(ufunc, values)
+    if isinstance(found, Number) and found.python is int:
+        found.between = _between(ufunc, [between(v) for v in values])
     return Number(found.traced, bool) if isinstance(found, Number) and found.dtype == bool else found
+
+
+def _between(ufunc: np.ufunc, ranges: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """The least and the greatest result for two integers between others; None where it is not known."""
+    if ufunc is np.negative:
+        ufunc, ranges = np.subtract, [(0, 0), *ranges]
+    first, second = ranges if len(ranges) == 2 else (None, None)
+    if second is None or ufunc not in _MONOTONOUS:
+        return None
+    if ufunc is np.remainder:
+        return (0, second[1] - 1) if second[0] > 0 else None
+    if first is None or (ufunc is np.floor_divide and second[0] <= 0):
+        return None
+    ends = [_MONOTONOUS[ufunc](a, b) for a in first for b in second]
+    lowest, highest = min(ends), max(ends)
+    return (lowest, highest) if -(1 << 63) <= lowest and highest < 1 << 63 else None
+
+
+# Whose results for operands between others are between those for their ends.
+_MONOTONOUS: dict[np.ufunc, Callable[[int, int], int]] = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.floor_divide: operator.floordiv,
+    np.remainder: operator.mod,
+}  # fmt: skip
 
 
 def _operator(ufunc: np.ufunc, swapped: bool = False) -> Callable:

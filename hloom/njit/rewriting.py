@@ -11,6 +11,7 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, NoReturn
 
 from hloom.errors import UnsupportedError
@@ -164,11 +165,20 @@ def _factory(tree: ast.FunctionDef, function: Callable, file: str) -> Callable[[
         scope = dict(function.__globals__)
         exec(code, scope)
         made = scope["_njit_factory_"](runtime, **inspect.getclosurevars(function).nonlocals)
-        made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
+        made.__code__ = _named(made.__code__, name)
         made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         return made
 
     return make
+
+
+def _named(code: CodeType, name: str) -> CodeType:
+    """Code under the name of the user's function, in which errors say that something is; with the bodies of its loops
+    and branches, which are functions of their own."""
+    consts = tuple([
+        _named(c, name) if isinstance(c, CodeType) and c.co_name.startswith(RUNTIME) else c for c in code.co_consts
+    ])  # fmt: skip
+    return code.replace(co_name=name, co_qualname=name, co_consts=consts)
 
 
 # --- returns

@@ -13,7 +13,7 @@ from hloom.errors import ShapeError, UnsupportedError
 from hloom.njit.items import Range
 from hloom.njit.lowering import promotion
 from hloom.njit.rewriting import Loop
-from hloom.njit.values import KINDS, Array, Memory, Number, Unbound, Value, as_value, converted, dtype_of
+from hloom.njit.values import KINDS, Array, Memory, Number, Unbound, Value, as_value, between, converted, dtype_of
 
 __all__ = ["for_each", "while_true"]
 
@@ -133,11 +133,12 @@ def for_each(loop: Loop, items: Any, names: Mapping[str, Any], body: Callable) -
             count = np.int64(len(items))
         else:
             count = hnp.maximum((stop - start + step - hnp.sign(step)) // step, 0)
-        take = lambda k: Number(start + k * step, int)  # noqa: E731
+        reached = _reached(items)
+        take = lambda k: Number(start + k * step, int, reached)  # noqa: E731
     else:
         array = as_value(items)
         count = np.int64(len(array))
-        take = lambda k: array[Number(k)]  # noqa: E731
+        take = lambda k: array[Number(k, int, (0, len(array) - 1))]  # noqa: E731
     carry = _Carry(loop, names)
     while True:
         try:
@@ -149,16 +150,34 @@ def for_each(loop: Loop, items: Any, names: Mapping[str, Any], body: Callable) -
             continue
 
 
-def while_true(loop: Loop, names: Mapping[str, Any], test: Callable, body: Callable) -> dict[str, Any]:
-    """`while`. Returns the values of names after it."""
+def _reached(items: range | Range) -> tuple[int, int] | None:
+    """The least and the greatest number of a range, where they are known."""
+    start, stop, step = between(items.start), between(items.stop), between(items.step)
+    if start is None or stop is None or step is None or step[0] * step[1] <= 0:
+        return None
+    return (start[0], stop[1] - 1) if step[0] > 0 else (stop[0] + 1, start[1])
+
+
+def while_true(
+    loop: Loop, names: Mapping[str, Any], test: Callable, body: Callable, has_faults: Callable[[], Any]
+) -> dict[str, Any]:
+    """`while`. Returns the values of names after it. has_faults: whether an index was out of range, after which the
+    test has no meaning; None if none can be."""
     carry = _Carry(loop, names)
+    ends = False  # whether the loop ends at a fault
+
+    def goes_on(values: Sequence[Any]) -> Any:
+        found = converted(test(*carry.given(values)), np.dtype(bool))
+        return hnp.logical_and(found, hnp.logical_not(has_faults())) if ends else found
+
+    def following(values: Sequence[Any]) -> tuple:
+        made = carry.next(body(*carry.given(values)))
+        if not ends and has_faults() is not None:
+            raise _Again
+        return made
+
     while True:
         try:
-            found = lax.while_loop(
-                lambda values: converted(test(*carry.given(values)), np.dtype(bool)),
-                lambda values: carry.next(body(*carry.given(values))),
-                carry.first(),
-            )
-            return carry.after(found)
+            return carry.after(lax.while_loop(goes_on, following, carry.first()))
         except _Again:
-            continue
+            ends = ends or has_faults() is not None

@@ -25,7 +25,7 @@ from hloom.tracing.refs import Ref
 from hloom.tracing.trace import as_array
 
 __all__ = [
-    "KINDS", "PYTHON", "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "converted",
+    "KINDS", "PYTHON", "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "between", "converted",
     "dtype_of", "traced", "watching",
 ]  # fmt: skip
 
@@ -105,12 +105,15 @@ class Value:
 
 
 class Number(Value):
-    """A number of NumPy, or of Python: `python` is then its type, which takes the dtype of the other operand."""
+    """A number of NumPy, or of Python: `python` is then its type, which takes the dtype of the other operand.
 
-    __slots__ = ("_value", "python")
+    between: the least and the greatest integer that it can be, where they are known.
+    """
 
-    def __init__(self, value: Any, python: type | None = None):
-        self._value, self.python = value, python
+    __slots__ = ("_value", "between", "python")
+
+    def __init__(self, value: Any, python: type | None = None, between: tuple[int, int] | None = None):
+        self._value, self.python, self.between = value, python, between
 
     @property
     def traced(self) -> Any:
@@ -138,6 +141,13 @@ class Number(Value):
 
     def __repr__(self) -> str:
         return f"a number of {self.dtype}"
+
+
+def between(value: Any) -> tuple[int, int] | None:
+    """The least and the greatest integer that a number can be, where they are known."""
+    if isinstance(value, Number):
+        return value.between
+    return (int(value), int(value)) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else None
 
 
 @record(frozen=True)
@@ -413,7 +423,7 @@ def _entry(entry: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if isinstance(entry, Number):
         if entry.dtype.kind == "b":
             raise UnsupportedError("an index by a truth value", "a traced number", "use np.where")
-        return _checked(entry.traced, axis, shape[axis])
+        return _checked(entry.traced, axis, shape[axis], entry.between)
     if isinstance(entry, Array):
         return entry.traced if entry.dtype.kind not in "iu" else _checked(entry.traced, axis, shape[axis])
     if isinstance(entry, np.ndarray) and entry.ndim:
@@ -431,9 +441,14 @@ def _entry(entry: Any, axis: int, shape: tuple[int, ...]) -> Any:
     return at
 
 
-def _checked(index: Any, axis: int, size: Any) -> Any:
-    """Indices from 0 on. Where one is out of range, the program raises an error at the user's line."""
+def _checked(index: Any, axis: int, size: Any, between: tuple[int, int] | None = None) -> Any:
+    """Indices from 0 on. Where one is out of range, the program raises an error at the user's line.
+
+    between: the least and the greatest.
+    """
     index = index.astype(np.int64)
+    if between is not None and isinstance(size, int) and -size <= between[0] and between[1] < size:
+        return index if between[0] >= 0 else hnp.where(index < 0, index + size, index)
     found = hnp.where(index < 0, index + size, index)
     if not isinstance(size, int) or 0 in index.shape:
         return found

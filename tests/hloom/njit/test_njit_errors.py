@@ -224,3 +224,44 @@ def test_arrays_that_the_program_decides_are_refused_where_it_matters(function, 
     with pytest.raises(UnsupportedError) as caught:
         hl.njit(function)(X.copy(), *arguments)
     assert caught.value.source.file == __file__
+
+
+def chained(x, at):
+    total = np.zeros((3, 3))
+    for k in range(len(at)):
+        total = total * 0.5 + np.outer(x[at[k]], x[k])
+    return total
+
+
+def followed(x, at):
+    k, total = 0, np.zeros((3, 3))
+    while k < 5:
+        total = total + np.outer(x[at[k]], x[0])
+        k = at[k]
+    return total
+
+
+@pytest.mark.parametrize("function", [chained, followed])
+def test_an_index_of_a_loop_that_no_kernel_takes_is_checked(function):
+    """The loop of the program ends, also where its test depends on an element that is not there."""
+    x = np.random.default_rng(0).random((8, 3))
+    compiled = hl.njit(function)
+    inside = np.array([1, 2, 3, -3, 2, 7, 6, 5])
+    np.testing.assert_allclose(compiled(x, inside), function(x, inside), rtol=1e-14)
+    with pytest.raises(
+        hl.errors.IndexOutOfBoundsError, match=rf"index of axis 0 is 9, the size 8.*{function.__name__}"
+    ):
+        compiled(x, np.array([1, 2, 9, 3, 2, 12, 6, 5]))
+
+
+def test_indices_that_ranges_prove_are_not_checked():
+    @hl.njit
+    def rows(x):
+        total = np.zeros((3, 3))
+        for k in range(1, len(x) - 1):
+            total = total * 0.5 + np.outer(x[k - 1], x[(k + 5) % len(x)]) * x[-k, 0]
+        return total
+
+    x = np.random.default_rng(0).random((8, 3))
+    np.testing.assert_allclose(rows(x), rows.__wrapped__(x), rtol=1e-14)
+    assert len(rows.lower(x).compile().executable.output_shapes) == 1  # the result, and no word of faults
