@@ -228,6 +228,8 @@ def tables(kept: dict[str, dict[str, int]]) -> str:
         own = count.get("passed", 0) + count.get("failed", 0)
         rows.append(f"| {MODULES[module]} | `test_{module}` | {count.get('passed', 0)} | {own} "
                     f"| {sum(count.values()) - own} |")  # fmt: skip
+    missing = [f"`test_{module}`" for module in MODULES if module not in kept]
+    rows += ["", f"Not run yet, and not in the share: {', '.join(missing)}."] if missing else []
     rows += ["", "| left out | tests |", "| --- | --- |"]
     reasons = {"skipped by Numba": "skipped by the tests themselves"} | reasons_of_border()
     rows += [f"| {reasons[k.removeprefix('excluded: ')]} | {n} |" for k, n in left.most_common()]

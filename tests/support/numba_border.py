@@ -34,6 +34,7 @@ EXCLUDED = {
     "source": "functions made by `exec`, which have no source",
     "numba's own": "Numba's decorators and functions that are neither NumPy's nor Python's",
     "division": '`error_model="python"`: a division by zero raises',
+    "promotion": "integers with and without sign together, and of fewer than 64 bits, in dtypes that are not NumPy's",
     "frozen": "values from outside that stay as they were when the function was compiled",
     "memory": "which object, or whose memory, a result is; strides and flags",
     "random": "random numbers",
