@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import operator
 from abc import abstractmethod
 from collections import Counter
@@ -15,7 +16,6 @@ import numpy as np
 from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
-from hloom.ir.records import record
 from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.kernels.frontend.memory import FAULT_BITS
 from hloom.njit import functions
@@ -25,8 +25,9 @@ from hloom.njit.loops import kernel_of
 from hloom.njit.operators import elementwise, python_of
 from hloom.njit.outside import Outside
 from hloom.njit.rewriting import RUNTIME, Loop, Program, program_of
-from hloom.njit.staged import for_each, while_true
+from hloom.njit.staged import Containers, for_each, while_true
 from hloom.njit.values import (
+    KINDS,
     PYTHON,
     Array,
     Memory,
@@ -47,24 +48,6 @@ UNROLLED = 64  # iterations of a loop that are traced one after the other
 _PASSED_ON = (OuterRef, RefArgument)  # how the program around hands on what is changed in place
 COPIES = 256  # of the statements of a loop within others
 FEW = 8  # iterations that are always unrolled, unless the loop is a kernel
-
-
-@record(frozen=True, eq=False)
-class Taken:
-    """The outcome of a loop. taken: whether it is traced whole; names: the values that it assigned. items: otherwise,
-    the items that Python iterates over."""
-
-    taken: bool
-    names: dict[str, Any]
-    items: Any = ()
-
-
-@record(frozen=True, eq=False)
-class Test:
-    """A condition. known: whether it is a value of Python."""
-
-    value: Any
-    known: bool
 
 
 class Trace:
@@ -190,7 +173,10 @@ class Runtime:
         if isinstance(owner, (Array, Number)):
             return owner[index]
         if isinstance(index, Number) and isinstance(owner, (tuple, list)):
-            return Array.of(as_value(owner).traced)[index]
+            found = Array.of(as_value(owner).traced)[index]
+            if isinstance(found, Array):
+                found.fixed = "it is an element of a list at an index that is computed"
+            return found
         return owner[index]
 
     def target(self, owner: Any, whole: bool = False) -> Any:
@@ -262,11 +248,13 @@ class Runtime:
         first, second = yes(), no()
         return functions.chosen(_truth(test), first, second)
 
-    def truth(self, value: Any) -> Test:
-        return Test(_truth(value), False) if isinstance(value, Value) else Test(value, True)
-
     def known_truth(self, value: Any) -> bool:
         return bool(value)
+
+    def raises(self) -> None:
+        """Before a `raise`: whether it is reached has to be known."""
+        if current_trace() is not self.trace.root:
+            raise Undecided("the condition of a raise")
 
     def bound(self, names: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
         return {name: names.get(name, Unbound(name)) for name in wanted}
@@ -274,97 +262,179 @@ class Runtime:
     # --- branches
 
     def branch(
-        self, number: int, test: Test, then: Callable, other: Callable, names: dict[str, Any], returns: bool
+        self, number: int, test: Any, then: Callable, other: Callable, names: dict[str, Any], returns: bool
     ) -> Any:
-        """A branch on a traced truth value: both sides are traced."""
+        """A branch: what its functions return, the names that it assigns or the function's result."""
         loop = self.program.loops[number]
         wanted = sorted(loop.assigned)
+        if not isinstance(test, Value):
+            return (then if test else other)(*[names.get(name, Unbound(name)) for name in wanted])
+        return self._branch(loop, wanted, _truth(test), then, other, names, returns)
+
+    def _branch(
+        self, loop: Loop, wanted: Sequence[str], test: Value, then: Callable, other: Callable, names: dict[str, Any],
+        returns: bool = False,
+    ) -> Any:  # fmt: skip
+        """A branch on a traced truth value: both sides are traced. wanted: the names that it assigns."""
         given = [names.get(name, Unbound(name)) for name in wanted]
+        kept = Containers(names.values())
         sides: dict[Callable, Leaves] = {}
         common: list[np.dtype] | None = None
         unbound: set[str] = set()
 
         def traced(function: Callable) -> Callable:
             def run():
-                found = function(*given)
-                if not returns:
-                    unbound.update(name for name in wanted if isinstance(found[name], Unbound))
-                    found = tuple([Unbound(name) if name in unbound else found[name] for name in wanted])
+                with kept:
+                    found = function(*given)
+                    if not returns:
+                        unbound.update(name for name in wanted if isinstance(found[name], Unbound))
+                        found = tuple([Unbound(name) if name in unbound else found[name] for name in wanted])
+                    found = (found, kept.contents())
                 sides[function] = leaves = Leaves.of(found)
                 return leaves.traced(common)
 
             return run
 
-        missing = 0
+        missing = 0, 0
         while True:
             try:
-                results = lax.cond(test.value.traced, traced(then), traced(other))
-                break
+                results = lax.cond(test.traced, traced(then), traced(other))
+                if len(kept.changed) == missing[1]:
+                    break
             except _PASSED_ON:
                 raise
             except HloomError as error:
                 again = _common(sides.get(then), sides.get(other))
-                if len(unbound) == missing and (again is None or again == common):
+                if (len(unbound), len(kept.changed)) == missing and (again is None or again == common):
                     self.trace.refused.append(error)  # it may be one on an integer that can be known
                     raise
-                missing, common = len(unbound), again
+                common = again
+            missing = len(unbound), len(kept.changed)
         shared = {id(value.ref): value.ref for value in names.values() if isinstance(value, Array)}
         try:
-            joined = _Join(sides[then], sides[other], list(results), loop, shared).found
+            joined, contents = _Join(sides[then], sides[other], list(results), loop, shared).found
         except UnsupportedError as error:
             self.trace.refused.append(error)
             raise
+        kept.update(contents)
         return joined if returns else dict(zip(wanted, joined, strict=True))
 
     # --- loops
 
-    def for_loop(self, number: int, items: Any, names: dict[str, Any], body: Callable | None = None) -> Taken:
-        """A loop over a range, an array, or several of them: one kernel; else a loop of the program, or its iterations
-        one after the other."""
-        if not isinstance(items, (range, Range, Array, np.ndarray, Items)):
-            return Taken(False, {}, items)
+    def for_loop(
+        self, number: int, items: Any, names: dict[str, Any], body: Callable | None = None, broken: str = ""
+    ) -> dict[str, Any]:
+        """A loop over a range, an array, or several of them: one kernel; else, where there is a body, a loop of the
+        program, or its iterations one after the other. broken: the name of the truth value that says whether `break`
+        left it, or ''."""
         loop = self.program.loops[number]
+        if body is not None and not isinstance(items, (range, Range, Array, np.ndarray, Items)):
+            return self._unrolled(loop, items, names, body, broken)
         taken = self._kernel(loop, names, items)
         if taken is not None:
             return taken
-        length = len(items) if isinstance(items, (range, Array, np.ndarray)) else None
-        indexed = isinstance(items, Range) or length is not None
-        if indexed and body is not None and (length is None or length > FEW):
-            copies = self.trace.copies
-            try:
-                return Taken(True, for_each(loop, items, names, body))
-            except _PASSED_ON:
+        if body is None:
+            raise self.trace.refused[-1]
+        length = None if isinstance(items, Range) else len(items)
+        if length is not None and length <= FEW:
+            return self._several(loop, items, names, body, broken)
+        try:
+            return for_each(loop, items, names, body, broken)
+        except _PASSED_ON:
+            raise
+        except (Undecided, HloomError):
+            if length is None or length > UNROLLED:
                 raise
-            except (Undecided, HloomError):
-                self.trace.copies = copies  # loops in the body that was given up had some
-                if length is None or length > UNROLLED:
-                    raise
-        if isinstance(items, Range) or len(items) > UNROLLED:
-            raise self.trace.refused[-1]
-        return Taken(False, {}, self._several(items))
+        return self._several(loop, items, names, body, broken)
 
-    def _several(self, items: Any) -> Iterator[Any]:
+    def _several(self, loop: Loop, items: Any, names: dict[str, Any], body: Callable, broken: str) -> dict[str, Any]:
         """The iterations of a loop, traced one after the other. Those of loops within each other multiply."""
+        before = self.trace.copies
         self.trace.copies *= max(1, len(items))
-        if self.trace.copies > COPIES:
-            raise self.trace.refused[-1]
-        yield from items
-        self.trace.copies //= max(1, len(items))
+        try:
+            if self.trace.copies > COPIES:
+                raise self.trace.refused[-1]
+            return self._unrolled(loop, items, names, body, broken)
+        finally:
+            self.trace.copies = before
+
+    def _unrolled(self, loop: Loop, items: Any, names: dict[str, Any], body: Callable, broken: str) -> dict[str, Any]:
+        values = {name: names.get(name, Unbound(name)) for name in sorted(loop.assigned)}
+        left: Any = False
+        for item in items:
+            if not isinstance(left, Value):
+                if left:
+                    break
+                made = body(item, *values.values())
+            else:
+                made = self._rest(loop, left, names | values, functools.partial(body, item), broken)
+            left = made.pop(broken, False)
+            values = made
+        return values
+
+    def _rest(self, loop: Loop, left: Value, names: dict[str, Any], body: Callable, broken: str) -> dict[str, Any]:
+        """An iteration of a loop that may have been left."""
+        wanted = [*sorted(loop.assigned), broken]
+
+        def unchanged(*given: Any) -> dict[str, Any]:
+            return dict(zip(wanted, given, strict=True))
+
+        def goes_on(*given: Any) -> dict[str, Any]:
+            return body(*given[:-1])
+
+        return self._branch(loop, wanted, left, unchanged, goes_on, names | {broken: left})
 
     def while_loop(
-        self, number: int, names: dict[str, Any], body: Callable | None = None, test: Callable | None = None
-    ) -> Taken:
+        self, number: int, names: dict[str, Any], body: Callable, broken: str, test: Callable
+    ) -> dict[str, Any]:  # fmt: skip
         loop = self.program.loops[number]
         taken = self._kernel(loop, names)
         if taken is not None:
             return taken
-        if body is None or test is None:
-            raise self.trace.refused[-1]
-        return Taken(True, while_true(loop, names, lambda *given: _truth(test(*given)), body, self.trace.has_faults))
-
-    def _kernel(self, loop: Loop, names: dict[str, Any], items: Any = None) -> Taken | None:
+        values = {name: names.get(name, Unbound(name)) for name in sorted(loop.assigned)}
         try:
-            return Taken(True, kernel_of(loop, items, names, self.program.function, self.trace.watch))
+            return while_true(loop, names, lambda *given: _truth(test(*given)), body, broken, self.trace.has_faults)
+        except _PASSED_ON:
+            raise
+        except (Undecided, HloomError) as error:
+            if isinstance(test(*values.values()), Value):
+                raise
+            return self._while_known(loop, names, body, broken, test, error)
+
+    def _while_known(
+        self, loop: Loop, names: dict[str, Any], body: Callable, broken: str, test: Callable, error: Exception
+    ) -> dict[str, Any]:
+        """A loop whose conditions are known, iteration by iteration."""
+        before = self.trace.copies
+
+        def several() -> Iterator[Any]:
+            for _ in range(UNROLLED):
+                found = test(*current.values())
+                if isinstance(found, Value):
+                    raise error
+                if not found:
+                    return
+                self.trace.copies += before
+                if self.trace.copies > COPIES:
+                    raise error
+                yield
+            raise error
+
+        current = {name: names.get(name, Unbound(name)) for name in sorted(loop.assigned)}
+
+        def step(_: Any, *given: Any) -> dict[str, Any]:
+            found = body(*given)
+            current.update({name: found[name] for name in current})
+            return found
+
+        try:
+            return self._unrolled(loop, several(), names, step, broken)
+        finally:
+            self.trace.copies = before
+
+    def _kernel(self, loop: Loop, names: dict[str, Any], items: Any = None) -> dict[str, Any] | None:
+        try:
+            return kernel_of(loop, items, names, self.program.function, self.trace.watch)
         except HloomError as error:
             if isinstance(error, _PASSED_ON) or not isinstance(error, (UnsupportedError, ArgumentError, DTypeError)):
                 raise
@@ -482,7 +552,7 @@ class _Join:
     def _leaf(self, a: Any, b: Any, value: Any) -> Value:
         if not isinstance(a, Array) and not isinstance(b, Array):
             python = {v.python if isinstance(v, Number) else type(v) for v in (a, b)}
-            return Number(value, python.pop() if len(python) == 1 else None)
+            return Number(value, None if None in python else KINDS[np.dtype(value.dtype).kind])
         if isinstance(a, Array) and isinstance(b, Array) and a.is_same(b):
             return a
         refs = [id(v.ref) for v in (a, b) if isinstance(v, Array)]

@@ -54,15 +54,16 @@ class Items:
             args = (*args, kwargs.get("start", 0))
         self.function, self.args, self.length = function, args, min(lengths, default=0)
 
-    def take(self, k: int) -> Any:
+    def take(self, k: Any) -> Any:
+        """The element at an index, which may be traced."""
         if self.function in (np.ndindex, np.ndenumerate):
             index = tuple([int(i) for i in np.unravel_index(k, self.dims)]) if self.dims else ()
             return index if self.function is np.ndindex else (index, self.args[0][index])
         if self.function is zip:
-            return tuple([a[k] for a in self.args])
+            return tuple([_element(a, k) for a in self.args])
         if self.function is reversed:
-            return self.args[0][self.length - 1 - k]
-        return self.args[1] + k, self.args[0][k]
+            return _element(self.args[0], self.length - 1 - k)
+        return self.args[1] + k, _element(self.args[0], k)
 
     def __len__(self) -> int:
         return self.length
@@ -74,3 +75,9 @@ class Items:
 
     def __iter__(self):
         return (self.take(k) for k in range(self.length))
+
+
+def _element(items: Any, k: Any) -> Any:
+    if isinstance(items, Items):
+        return items.take(k)
+    return items.start + items.step * k if isinstance(items, range) else items[k]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-__all__ = ["assigned", "live_after", "own_jumps", "read", "rebound"]
+__all__ = ["assigned", "live_after", "own_jumps", "read", "rebound", "surely_assigned"]
 
 
 def read(nodes: Iterable[ast.AST]) -> set[str]:
@@ -37,6 +37,19 @@ def _assigned(node: ast.AST, found: set[str]) -> None:
         found.add(node.id)
     for child in ast.iter_child_nodes(node):
         _assigned(child, found)
+
+
+def surely_assigned(body: Iterable[ast.stmt]) -> set[str]:
+    """Names that statements of a loop assign before anything may leave it."""
+    found: set[str] = set()
+    for node in body:
+        if any(isinstance(one, (ast.Break, ast.Continue)) for one in own_jumps(node)):
+            break
+        if isinstance(node, ast.If):
+            found |= surely_assigned(node.body) & surely_assigned(node.orelse)
+        elif isinstance(node, (ast.Assign, ast.AugAssign)):
+            found |= assigned([node])
+    return found
 
 
 def rebound(nodes: Iterable[ast.AST]) -> set[str]:
@@ -100,9 +113,13 @@ def _before(node: ast.stmt, live: set[str], found: dict, at_break: set[str], at_
     return (live - stored) | read([node])
 
 
-def own_jumps(node: ast.AST):
+def own_jumps(node: ast.AST) -> Iterator[ast.AST]:
     """Jumps that leave a statement: not those of loops within it."""
-    if isinstance(node, (ast.For, ast.While, ast.FunctionDef, ast.Lambda)):
+    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        return
+    if isinstance(node, (ast.For, ast.While)):
+        for statement in node.orelse:
+            yield from own_jumps(statement)
         return
     yield node
     for child in ast.iter_child_nodes(node):

@@ -16,7 +16,7 @@ from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
 from hloom.kernels.instances import instance
 from hloom.njit.items import Items, Range
-from hloom.njit.liveness import read, rebound
+from hloom.njit.liveness import assigned, read, rebound, surely_assigned
 from hloom.njit.lowering import NumpyLowering
 from hloom.njit.rewriting import Loop
 from hloom.njit.values import KINDS, Array, Memory, Number, Unbound, Value, as_value
@@ -150,7 +150,10 @@ def kernel_of(
         error.source = loop.source
         raise error
     results = sorted(name for name in (loop.assigned & loop.live) - arguments.arrays.keys() if name in bound)
-    definition = _definition(arguments, results)
+    # Names that the first iteration assigns have whatever dtype is assigned: that of a truth value widens to it.
+    fresh = sorted(_first_assigned(loop, items) & loop.live - bound.keys() - arguments.arrays.keys())
+    results += fresh
+    definition = _definition(arguments, results, fresh)
     made = lowered(
         definition, loop.file, 0, arguments.outside, arguments.shapes, loop.function, frozenset(arguments.weak),
         prange=False, parts=arguments.parts, written=set(),
@@ -183,8 +186,19 @@ def _part(value: Array, whole: str) -> Part:
     return Part(whole, value.shape, tuple([s // size for s in value.layout.strides]), offset // size)
 
 
-def _definition(arguments: _Arguments, results: list[str]) -> ast.FunctionDef:
-    """A function of the loop alone, which returns the names that are read after it."""
+def _first_assigned(loop: Loop, items: Any) -> set[str]:
+    """Names that a loop assigns for certain: it has an iteration, which does."""
+    node = loop.node
+    if isinstance(node, ast.While):
+        return surely_assigned(node.body) if isinstance(node.test, ast.Constant) and node.test.value else set()
+    if not isinstance(node, ast.For) or isinstance(items, Range) or not len(items):
+        return set()
+    return assigned([node.target]) | surely_assigned(node.body)
+
+
+def _definition(arguments: _Arguments, results: list[str], fresh: list[str]) -> ast.FunctionDef:
+    """A function of the loop alone, which returns the names that are read after it. fresh: those among them that it
+    assigns first."""
     loop, node = arguments.loop, _Plain().visit(arguments.node)
     values: list[ast.expr] = [ast.Name(name, ast.Load()) for name in results]
     end = ast.Return(ast.Tuple(values, ast.Load()))
@@ -192,6 +206,9 @@ def _definition(arguments: _Arguments, results: list[str]) -> ast.FunctionDef:
     begin = [
         ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], ast.Name(first, ast.Load())), loop.node)
         for name, first in arguments.firsts.items()
+    ]
+    begin += [
+        ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(False)), loop.node) for name in fresh
     ]
     body = [*begin, *(node if isinstance(node, list) else [node]), ast.copy_location(end, loop.node)]
     made = ast.FunctionDef(loop.function, parameters, body, [], None, None)

@@ -297,9 +297,9 @@ class NumpyFunction:
                 return variant, run(variant, arrays)
             except (Undecided, HloomError) as error:
                 wanted = isinstance(error, (Undecided, ConcretizationTypeError))
-                # A loop that no kernel takes, because of a size, may be one of a known size; functions of hloom have
-                # sizes, axes and orders that are known.
-                more = (INTEGERS, NUMBERS) if wanted else (INTEGERS,) if variant.trace.refused else ()
+                # What is refused for an unknown integer, as a size or a branch on it, may be taken for a known one;
+                # functions of hloom have sizes, axes and orders that are known.
+                more = (INTEGERS, NUMBERS) if wanted else (INTEGERS,)
                 leaves = [v for v in tree.flatten(list(bound.values()))[0] if not isinstance(v, self._known)]
                 known = next((types for types in more if any(isinstance(v, types) for v in leaves)), None)
                 if known is None:

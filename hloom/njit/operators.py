@@ -12,7 +12,7 @@ import numpy as np
 
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, UnsupportedError
-from hloom.njit.values import KINDS, PYTHON, Array, Number, Value, as_value, between, converted, dtype_of
+from hloom.njit.values import KINDS, PYTHON, Array, Number, Undecided, Value, as_value, between, converted, dtype_of
 from hloom.scipy import special
 
 __all__ = ["elementwise", "of_operator", "python_of"]
@@ -140,6 +140,11 @@ def _operator(ufunc: np.ufunc, swapped: bool = False) -> Callable:
     def compute(self, other):
         if isinstance(other, (str, type(None), dict, set)):
             return NotImplemented
+        if isinstance(other, (list, tuple)) and isinstance(self, Number) and self.dtype.kind in "iu":
+            if ufunc is np.multiply:  # [0] * n
+                raise Undecided("the length of a list")
+            if self.python is not None:
+                raise TypeError(f"an operator takes no {type(other).__name__} and int")
         return of_operator(ufunc, (other, self) if swapped else (self, other))
 
     return compute

@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 from hloom.errors import UnsupportedError
 from hloom.ir.records import record
 from hloom.ir.source import Source
-from hloom.njit.liveness import assigned, live_after, own_jumps, read
+from hloom.njit.jumps import has_jumps, without_else, without_jumps
+from hloom.njit.liveness import assigned, live_after, read
 
 __all__ = ["Loop", "Program", "has_return", "program_of", "without_returns_inside"]
 
@@ -104,7 +105,7 @@ def program_of(function: Callable) -> Program:
         if isinstance(argument, ast.arg):
             argument.annotation = None
     tree.returns = None
-    tree.body = without_returns_inside(tree.body, file, name)
+    tree.body = without_else(without_returns_inside(tree.body, file, name))
     rewriter = _Rewriter(file, name)
     live = live_after(tree.body)
     tree.body = rewriter.block(tree.body, live)
@@ -159,13 +160,12 @@ def _factory(tree: ast.FunctionDef, function: Callable, file: str) -> Callable[[
     # Within it, the function's own name is the user's function.
     name, tree.name = tree.name, "_njit_function_"
     module = ast.fix_missing_locations(ast.Module([ast.copy_location(outer, tree)], []))
-    code = compile(module, file, "exec")
+    code = _named(compile(module, file, "exec"), name)
 
     def make(runtime: Any) -> Callable:
         scope = dict(function.__globals__)
         exec(code, scope)
         made = scope["_njit_factory_"](runtime, **inspect.getclosurevars(function).nonlocals)
-        made.__code__ = _named(made.__code__, name)
         made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         return made
 
@@ -173,12 +173,12 @@ def _factory(tree: ast.FunctionDef, function: Callable, file: str) -> Callable[[
 
 
 def _named(code: CodeType, name: str) -> CodeType:
-    """Code under the name of the user's function, in which errors say that something is; with the bodies of its loops
-    and branches, which are functions of their own."""
-    consts = tuple([
-        _named(c, name) if isinstance(c, CodeType) and c.co_name.startswith(RUNTIME) else c for c in code.co_consts
-    ])  # fmt: skip
-    return code.replace(co_name=name, co_qualname=name, co_consts=consts)
+    """Code whose functions, those made of loops and branches too, have the name of the user's, which errors show."""
+    own = name if code.co_name.startswith(("_njit_", "<")) else code.co_name
+    inner = tuple([_named(c, own) if isinstance(c, CodeType) else c for c in code.co_consts])
+    if code.co_name.startswith("_njit_") and code.co_name != "_njit_factory_":
+        return code.replace(co_consts=inner, co_name=name, co_qualname=name)
+    return code.replace(co_consts=inner)
 
 
 # --- returns
@@ -324,6 +324,10 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.ctx, ast.Load):
             return self.runtime("attribute", node.value, ast.Constant(node.attr), at=node)
+        if node.attr in ("real", "imag") and isinstance(node.ctx, ast.Store):  # x.real = y is x.real[...] = y
+            part = self.runtime("attribute", node.value, ast.Constant(node.attr), at=node)
+            target = self.runtime("target", part, at=node)
+            return ast.copy_location(ast.Subscript(target, ast.Constant(...), node.ctx), node)
         _unsupported(Source(self.file, node.lineno, self.name), "a change of an attribute", "return the new value")
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
@@ -362,6 +366,11 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         return self.runtime("choice", node.test, self.later(node.body), self.later(node.orelse), at=node)
 
+    def visit_Raise(self, node: ast.Raise):
+        self.generic_visit(node)
+        checked = ast.Expr(self.runtime("raises", at=node))
+        return [ast.fix_missing_locations(ast.copy_location(checked, node)), node]
+
     def visit_Assert(self, node: ast.Assert):
         self.generic_visit(node)
         node.test = self.runtime("known_truth", node.test, at=node.test)
@@ -389,103 +398,67 @@ class _Rewriter(ast.NodeTransformer):
         return self._staged(node)
 
     def _staged(self, node: Any) -> list[ast.stmt]:
-        """A loop: the run-time function takes it whole, or it runs in Python, step by step."""
+        """A loop: a run-time function takes it, with its body as a function from the names that it assigns to these
+        names."""
         original = copy.deepcopy(node)
         names = sorted(assigned([node]))
         number = self._loop_of(node, original)
-        live = self.live
-        head: ast.expr
-        if isinstance(node, ast.For):
-            head = self.visit(node.iter)
-            arguments = [ast.Constant(number), head]
-            name = "for_loop"
-        else:
-            arguments = [ast.Constant(number)]
-            name = "while_loop"
-        items = f"_njit_items{number}"
-        arguments.append(_locals())
-        body = self.block(node.body, live)
-        functions: list[ast.stmt] = []
-        jumps = node.orelse or any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body for n in own_jumps(s))
-        if not jumps:
-            parameters = [ast.arg(n) for n in names]
-            inside = copy.deepcopy(body)
-            if isinstance(node, ast.For):
-                parameters.insert(0, ast.arg("_njit_item"))
-                inside.insert(0, ast.Assign([copy.deepcopy(node.target)], _load("_njit_item")))
-            inside.append(ast.Return(self.runtime("bound", _locals(),
-                                                  _texts(names), at=node)))  # fmt: skip
-            functions.append(_function(f"_njit_body{number}", parameters, inside))
-            arguments.append(_load(f"_njit_body{number}"))
-            if isinstance(node, ast.While):
-                tested: list[ast.stmt] = [ast.Return(self.visit(copy.deepcopy(node.test)))]
-                functions.append(_function(f"_njit_while{number}", [ast.arg(n) for n in names], tested))
-                arguments.append(_load(f"_njit_while{number}"))
-        first = ast.Assign([_store(items)], self.runtime(name, *arguments, at=node))
-        if isinstance(node, ast.For):
-            inner: ast.stmt = ast.For(node.target, _of(items, "items"),
-                                      body, self.block(node.orelse, live))  # fmt: skip
-        else:
-            test = self.runtime("known_truth", self.visit(node.test), at=node)
-            inner = ast.While(test, body, self.block(node.orelse, live))
-        taken: list[ast.stmt] = [
-            ast.Assign(
-                [_store(n)],
-                ast.Subscript(_of(items, "names"), ast.Constant(n), ast.Load()),
-            )
-            for n in names
-        ]  # fmt: skip
-        choice = ast.If(_of(items, "taken"), taken or [ast.Pass()], [inner])
-        return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in (*functions, first, choice)]
+        jumped, broken = f"_njit_jumped{number}", f"_njit_broken{number}"
+        jumps, breaks = has_jumps(node.body), has_jumps(node.body, (ast.Break,))
+        if jumps:
+            node.body = without_jumps(node.body, jumped, broken)
+        flags = ast.Constant(broken if breaks else "")
+        is_for = isinstance(node, ast.For)
+        head = [self.visit(node.iter)] if is_for else []
+        inside: list[ast.stmt] = [ast.Assign([node.target], _load("_njit_item"))] if is_for else []
+        if jumps:
+            inside += [ast.Assign([_store(flag)], ast.Constant(False)) for flag in (jumped, broken)]
+        inside += self.block(node.body, self.live)
+        inside.append(self._bound([*names, broken] if breaks else names, node))
+        parameters = [ast.arg(n) for n in (["_njit_item"] if is_for else [])] + [ast.arg(n) for n in names]
+        made: list[ast.stmt] = [_function(f"_njit_body{number}", parameters, inside)]
+        arguments = [ast.Constant(number), *head, _locals(), _load(f"_njit_body{number}"), flags]
+        if not is_for:
+            tested: list[ast.stmt] = [ast.Return(self.visit(node.test))]
+            made.append(_function(f"_njit_while{number}", [ast.arg(n) for n in names], tested))
+            arguments.append(_load(f"_njit_while{number}"))
+        call = self.runtime("for_loop" if is_for else "while_loop", *arguments, at=node)
+        made += self._taken(number, names, call)
+        return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in made]
+
+    def _bound(self, names: list[str], at: ast.AST) -> ast.stmt:
+        """The end of a function that is a part of a statement: the values of names."""
+        return ast.Return(self.runtime("bound", _locals(), _texts(names), at=at))
+
+    @staticmethod
+    def _taken(number: int, names: list[str], call: ast.expr) -> list[ast.stmt]:
+        """Assigns the values of names that a call returns."""
+        after = f"_njit_after{number}"
+        made: list[ast.stmt] = [ast.Assign([_store(after)], call)]
+        made += [ast.Assign([_store(n)], ast.Subscript(_load(after), ast.Constant(n), ast.Load())) for n in names]
+        return made
 
     def visit_If(self, node: ast.If):
         original = copy.deepcopy(node)
         returns = has_return([node])
         names = sorted(assigned([node]))
         number = self._loop_of(node, original)
-        live = self.live
         test = self.visit(node.test)
-        then, other = self.block(node.body, live), self.block(node.orelse, live)
-        held = f"_njit_test{number}"
-        first = ast.Assign([_store(held)], self.runtime("truth", test, at=node))
-        jumps = any(isinstance(n, (ast.Break, ast.Continue)) for s in node.body + node.orelse for n in own_jumps(s))
-        plain = ast.If(_of(held, "value"), then, other)
-        if jumps:
-            plain.test = self.runtime("known_truth", _of(held, "value"), at=node)
-            return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in (first, plain)]
-        made: list[ast.stmt] = [first]
+        made: list[ast.stmt] = []
         functions = []
-        given = _locals()
-        for kind, block in (("then", then), ("else", other)):
-            function = f"_njit_{kind}{number}"
-            functions.append(_load(function))
-            result: ast.expr = self.runtime("bound", _locals(),
-                                            _texts(names), at=node)  # fmt: skip
-            inside = copy.deepcopy(block) or [ast.Pass()]
+        for kind, block in (("then", node.body), ("else", node.orelse)):
+            inside = self.block(block, self.live) or [ast.Pass()]
             if not returns:
-                inside.append(ast.Return(result))
-            parameters = [ast.arg(n) for n in names]
-            made.append(_function(function, parameters, inside))
-        call = self.runtime("branch", ast.Constant(number), _load(held), *functions, given,
-                            ast.Constant(returns), at=node)  # fmt: skip
-        if returns:
-            staged: list[ast.stmt] = [ast.Return(call)]
-        else:
-            after = f"_njit_after{number}"
-            staged = [ast.Assign([_store(after)], call)]
-            staged += [
-                ast.Assign([_store(n)], ast.Subscript(_load(after), ast.Constant(n), ast.Load()))
-                for n in names
-            ]  # fmt: skip
-        known = _of(held, "known")
-        return [
-            ast.fix_missing_locations(ast.copy_location(s, node))
-            for s in (first, ast.If(known, [plain], [*made[1:], *staged]))
-        ]
+                inside.append(self._bound(names, node))
+            made.append(_function(f"_njit_{kind}{number}", [ast.arg(n) for n in names], inside))
+            functions.append(_load(f"_njit_{kind}{number}"))
+        call = self.runtime("branch", ast.Constant(number), test, *functions, _locals(), ast.Constant(returns), at=node)
+        made += [ast.Return(call)] if returns else self._taken(number, names, call)
+        return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in made]
 
     def visit_FunctionDef(self, node: ast.FunctionDef):
         node.decorator_list = []
-        node.body = without_returns_inside(node.body, self.file, node.name)
+        node.body = without_else(without_returns_inside(node.body, self.file, node.name))
         node.body = self.block(node.body, live_after(node.body, read(node.body)))
         return node
 

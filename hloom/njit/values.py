@@ -351,6 +351,10 @@ class Array(Value):
     def imag(self):
         if self.layout is None:
             return self._part_of_counted(self.traced.imag)
+        if self.dtype.kind != "c":
+            made = Array.of(hnp.zeros(self.shape, self.dtype))
+            made.fixed = "it is the imaginary part of real numbers"
+            return made
         return self.view(Step(lambda v: v.imag, lambda whole, part: whole.real + 1j * part), self.layout.imag)
 
     def __repr__(self) -> str:
@@ -392,7 +396,7 @@ def _has_ellipsis(index: Any) -> bool:
 def _index(index: Any, shape: tuple[int, ...]) -> tuple[Any, bool, bool]:
     """(the index for hloom's arrays, whether it is basic, whether numbers in it are traced). Raises
     IndexOutOfBoundsError."""
-    entries = [np.asarray(e) if isinstance(e, list) else e for e in (index if isinstance(index, tuple) else (index,))]
+    entries = [_of_list(e) if isinstance(e, list) else e for e in (index if isinstance(index, tuple) else (index,))]
     taken = [_axes_of(entry) for entry in entries]
     if sum(taken) > len(shape):
         raise IndexOutOfBoundsError(f"{sum(taken)} indices", f"an array of {len(shape)} dimensions", "use fewer")
@@ -404,6 +408,11 @@ def _index(index: Any, shape: tuple[int, ...]) -> tuple[Any, bool, bool]:
     arrays = any(isinstance(e, Array) or (isinstance(e, np.ndarray) and e.ndim) for e in entries)
     numbers = any(isinstance(e, Number) for e in entries)
     return (tuple(made) if isinstance(index, tuple) else made[0]), not arrays, numbers
+
+
+def _of_list(entry: list) -> Any:
+    """A list as an index: an array of NumPy where all its elements are known."""
+    return as_value(entry) if any(isinstance(e, Value) for e in entry) else np.asarray(entry)
 
 
 def _axes_of(entry: Any) -> int:

@@ -18,7 +18,7 @@ from hloom.kernels import language
 from hloom.kernels.frontend import functions
 from hloom.kernels.frontend.arithmetic import register
 from hloom.kernels.frontend.arrays import Array, Arrays
-from hloom.kernels.frontend.values import Lazy, Number, Static, Value, View, integer
+from hloom.kernels.frontend.values import Lazy, Listed, Number, Static, Value, View, integer
 
 __all__ = ["BINARY", "Expressions"]
 
@@ -170,7 +170,7 @@ class Expressions(Arrays):
         return Static(value)
 
     def of_tuple(self, node: ast.Tuple | ast.List) -> Value:
-        return Static(tuple(self.values(node.elts)))
+        return Static((Listed if isinstance(node, ast.List) else tuple)(self.values(node.elts)))
 
     of_list = of_tuple
 
@@ -386,7 +386,7 @@ class Expressions(Arrays):
     def place(self, array: Array, node: ast.Subscript) -> Array:
         """The elements that an index or a slice of an array takes."""
         given = self.value(node.slice)
-        entries = list(given.value) if isinstance(given, Static) and isinstance(given.value, tuple) else [given]
+        entries = list(given.value) if isinstance(given, Static) and type(given.value) is tuple else [given]
         if isinstance(array, Lazy):
             array = self.kept(array, "part")
         return self.taken_from(array, entries, ast.unparse(node))

@@ -137,7 +137,7 @@ class Lowering(Statements):
         self, definition: ast.FunctionDef, arguments: Mapping[str, Any], parts: Mapping[str, Part],
         written: Iterable[str],
     ) -> Lowered:  # fmt: skip
-        self.carried = carried_names(definition.body, list(arguments))
+        self.carried = carried_names(definition.body, [*arguments, *parts])
         number = 0
         for name, value in arguments.items():
             if isinstance(value, Shape):

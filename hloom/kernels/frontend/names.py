@@ -11,10 +11,11 @@ import numpy as np
 from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, Expr, Load, Logic, Stmt, Unary, Var
 from hloom.errors import DTypeError, UnsupportedError
 from hloom.ir.records import replace
+from hloom.ir.types import PRED
 from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.arithmetic import register
 from hloom.kernels.frontend.expressions import Expressions
-from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, Range, Static, Value, View
+from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Listed, Number, Range, Static, Value, View
 
 __all__ = ["Again", "Names", "Widen"]
 
@@ -89,7 +90,8 @@ class Names(Expressions):
                     strides=tuple(map(self._fixed_number, value.strides)),
                 )  # fmt: skip
             case Static(value=tuple(parts)):
-                return Static(tuple([self.fixed(p) if isinstance(p, Value) else p for p in parts]))
+                kind = Listed if isinstance(parts, Listed) else tuple
+                return Static(kind([self.fixed(p) if isinstance(p, Value) else p for p in parts]))
             case Static(value=slice(start=start, stop=stop, step=step)):
                 first, last = [self.fixed(p) if isinstance(p, Value) else p for p in (start, stop)]
                 return Static(slice(first, last, step))
@@ -143,6 +145,8 @@ class Names(Expressions):
         (_, _), joined, still_weak = self.promoted(
             Number(value.expr, dtype, weak), Number(value.expr, value.dtype, value.weak)
         )
+        if PRED in (dtype, value.dtype) and (weak or value.weak):
+            still_weak = True  # a number of Python; the truth value is one too
         if value.weak and not still_weak and joined.kind in "iu" and not self.holds(joined, value):
             joined = S64  # a Python integer that need not fit into the dtype of other assignments
         if (joined, still_weak) != (dtype, weak):

@@ -150,7 +150,8 @@ class Statements(Names):
             else:
                 self.store(place, (), made)
             return
-        assert isinstance(node.target, ast.Name)
+        if not isinstance(node.target, ast.Name):
+            self.unsupported(f"a change of {ast.unparse(node.target):.60}", "change elements of an array")
         value = self.combined(op, self.of_name(node.target), self.value(node.value), ast.unparse(node))
         current = self.names[node.target.id]
         if isinstance(current, View):  # in place, as NumPy

@@ -15,7 +15,7 @@ from hloom.compiler.kernel_ir.nodes import Const, Expr, Var
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES
 
-__all__ = ["S64", "Lazy", "Number", "Range", "Static", "Value", "View", "integer"]
+__all__ = ["S64", "Lazy", "Listed", "Number", "Range", "Static", "Value", "View", "integer"]
 
 S64 = DTYPES["s64"]
 Range: TypeAlias = tuple[int | None, int | None]  # the least and the greatest value; None: not known
@@ -27,6 +27,12 @@ class Static:
     """A Python value that is known: a module, a function, a dtype, a string, a slice, a tuple of values."""
 
     value: Any
+
+
+class Listed(tuple):
+    """The values of a list, which is an index of its own: `x[[0, 1]]` is not `x[0, 1]`."""
+
+    __slots__ = ()
 
 
 @record(frozen=True, eq=False)

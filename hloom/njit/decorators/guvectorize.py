@@ -174,9 +174,7 @@ class GeneralizedFunction(Universal):
             return {}
 
         inner = Runtime(Program(lambda _: body, (loop,), self.written), runtime.trace, runtime.stack)
-        taken = inner.for_loop(0, range(count), {**names, "of_user": self.written}, body)
-        for k in () if taken.taken else taken.items:
-            body(k)
+        inner.for_loop(0, range(count), {**names, "of_user": self.written}, body)
         for name, before in writes.items():
             if name.startswith("x") and names[name].ref.writes != before:
                 raise UnsupportedError(

@@ -85,8 +85,20 @@ def changes_a_global_in_a_loop(x):
 
 
 def changes_an_attribute(x):
-    x.real = 1
+    x.shape = (3, 2)
     return x
+
+
+def raises_by_elements(x):
+    if x[0] > 2:
+        raise ValueError("too large")
+    return x
+
+
+def changes_a_row_of_a_list(x):
+    rows = [x[:3], x[3:]]
+    rows[np.argmax(x) // 3][0] = 1
+    return rows[0]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +107,8 @@ def changes_an_attribute(x):
         (changes_an_alias_of_a_global, UnsupportedError, "not an argument", 2),
         (changes_a_global_in_a_loop, UnsupportedError, "not an argument", 3),
         (changes_an_attribute, UnsupportedError, "attribute", 1),
+        (raises_by_elements, ArgumentError, "the condition of a raise", 2),
+        (changes_a_row_of_a_list, UnsupportedError, "element of a list", 2),
         (generator, UnsupportedError, "generator", 1),
         (tries, UnsupportedError, "try", 1),
         (makes_a_class, UnsupportedError, "class", 1),

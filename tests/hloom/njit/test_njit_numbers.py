@@ -123,7 +123,7 @@ def test_isinstance_and_type_know_traced_values():
 
     assert hl.njit(kinds)(1.5, 2, np.ones(3)) == kinds(1.5, 2, np.ones(3))
     with pytest.raises(UnsupportedError, match="str in a compiled NumPy program"):
-        hl.njit(lambda x: len(str(x)))(3)
+        hl.njit(lambda x: len(str(x)))(3.5)
 
 
 @pytest.mark.parametrize("args", [(0, 7, 2), (7, 0, -2), (0, 7, -1), (7, 0, 3), (-3, -10, -3)])

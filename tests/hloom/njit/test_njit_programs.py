@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import idiom_numpy_programs  # noqa: F401  (registers more)
 import numpy as np
 import pytest
 from numpy_programs import PROGRAMS
