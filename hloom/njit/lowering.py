@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, If, Store, Var
-from hloom.errors import HloomError
+from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, If, Logic, Store, Var
+from hloom.errors import HloomError, ShapeError
 from hloom.ir.types import DTYPES, HLO_NAME, PRED
 from hloom.kernels.derivatives.activity import statements_of
 from hloom.kernels.derivatives.disjoint import is_disjoint
@@ -18,16 +18,16 @@ from hloom.kernels.frontend import ranges
 from hloom.kernels.frontend.arrays import SCRATCH, Array
 from hloom.kernels.frontend.functions import is_prange
 from hloom.kernels.frontend.lowering import Lowered, Lowering
-from hloom.kernels.frontend.memory import WritesArgument
+from hloom.kernels.frontend.memory import WritesArgument, spelled
 from hloom.kernels.frontend.names import Again, Widen
 from hloom.kernels.frontend.syntax import assigned_names
-from hloom.kernels.frontend.values import S64, Lazy, Number, View, integer
+from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, View, integer
 from hloom.kernels.programs import Draft
 from hloom.njit.inlining import one_return
 from hloom.njit.liveness import own_jumps
 from hloom.njit.outside import noting
 
-__all__ = ["NumpyLowering", "promotion"]
+__all__ = ["NumpyLowering", "promotion", "relative"]
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**", "<<", ">>"))
 _PYTHON = {"b": True, "i": 1, "u": 1, "f": 1.0, "c": 1j}
@@ -41,6 +41,11 @@ def promotion(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     if not strong:
         return DTYPES[_OWN[np.result_type(*python).kind]], True
     return np.dtype(np.result_type(*strong, *python)), False
+
+
+def relative(offset: Any, low: int, high: int, what: str) -> Any:
+    """An index of a stencil from its element on. Kernels check low <= offset <= high. what: its name in errors."""
+    return offset
 
 
 def _either(start: tuple, stop: tuple) -> tuple:
@@ -72,6 +77,27 @@ class NumpyLowering(Lowering):
     def definition(self, function) -> tuple[ast.FunctionDef, str, int]:
         noting.get()(function)
         return one_return(function)
+
+    def called(self, function: Any, given: list, named: dict[str, Any], node: ast.Call) -> Any:
+        if function is not relative:
+            return super().called(function, given, named, node)
+        return self._relative(given[0], *[self.static(value) for value in given[1:]])
+
+    def _relative(self, value: Any, low: int, high: int, what: str) -> Number:
+        number = self.as_number(value)
+        if not isinstance(number, Number):
+            self.unsupported(what, "index with an integer")
+        offset = self.whole(number)
+        span = ranges.meet(offset.span, (low, high))
+        if span == offset.span:
+            return offset
+        if span[0] is not None and span[1] is not None and span[0] > span[1]:
+            self.refuse(ShapeError, what, f"it is {spelled(offset.span)}", "declare a larger neighborhood")
+        held = offset.expr if isinstance(offset.expr, Var) else self.named(offset.expr, "offset")
+        below, above = [Binary("pred", op, held, Const("s64", k)) for op, k in (("<", low), (">", high))]
+        self.fail_if(Logic("or", (below, above)), what, None, held)
+        self.spans[held] = ranges.meet(self.spans.get(held, UNKNOWN), span)
+        return Number(held, S64, offset.weak, span)
 
     def do_for(self, node: ast.For) -> None:
         """A loop outside of others is divided among the cores where its iterations are independent, as far as can be

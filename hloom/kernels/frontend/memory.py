@@ -18,7 +18,7 @@ from hloom.kernels.frontend.arithmetic import Arithmetic, register
 from hloom.kernels.frontend.races import Access, Loops, race
 from hloom.kernels.frontend.values import S64, UNKNOWN, Number, View
 
-__all__ = ["FAULT_BITS", "Check", "Memory", "WritesArgument"]
+__all__ = ["FAULT_BITS", "Check", "Memory", "WritesArgument", "spelled"]
 
 FAULT_BITS = 40  # of a fault, for the index; the bits above are the number of the check, from 1
 
@@ -79,7 +79,7 @@ class Memory(Arithmetic):
             self.refuse(
                 ShapeError,
                 f"'{view.name}' is read or written at an index of dimension {dimension}",
-                f"the index is {_spelled(index.span)}, the size {_spelled(size.span)}",
+                f"the index is {spelled(index.span)}, the size {spelled(size.span)}",
                 "indices go from 0 to the size less one; in a loop, end its range earlier",
             )
         if valid:
@@ -161,7 +161,8 @@ class Memory(Arithmetic):
         self.accesses.append(access)
 
 
-def _spelled(span: ranges.Range) -> str:
+def spelled(span: ranges.Range) -> str:
+    """A range, in errors."""
     low, high = span
     if low == high and low is not None:
         return str(low)

@@ -18,12 +18,14 @@ from hloom.njit.functions import numpy_call
 from hloom.njit.inlining import values_of_returns
 from hloom.njit.liveness import assigned
 from hloom.njit.loops import kernel_of
+from hloom.njit.lowering import relative
 from hloom.njit.rewriting import Loop, Program
 from hloom.njit.values import Array, as_value, dtype_of
 
 __all__ = ["Stencil", "stencil"]
 
 _OUT = "_njit_out"
+_RELATIVE = "_njit_relative"
 
 
 def stencil(
@@ -79,19 +81,18 @@ class Stencil(Universal):
         definition, self._file, above = definition_of(self.written)
         self._node = copy.deepcopy(definition)
         ast.increment_lineno(self._node, above)
-        relative = _Relative(self, set(names) - set(standard_indexing), neighborhood is not None)
-        self._node.body = [relative.visit(statement) for statement in self._node.body]
-        self.relative, self.ndim = relative.found, relative.ndim
+        if neighborhood is not None:
+            neighborhood = [(int(low), int(high)) for low, high in neighborhood]
+        indices = _Relative(self, set(names) - set(standard_indexing), neighborhood)
+        self._node.body = [indices.visit(statement) for statement in self._node.body]
+        self.relative, self.ndim = indices.found, indices.ndim
         if not self.relative or self.ndim is None:
             raise ArgumentError(f"the stencil {self.name}", "it has no relative index", f"index {names[0]}[0, 0]")
         if neighborhood is None:
-            offsets = [(0,) * self.ndim, *relative.offsets]
+            offsets = [(0,) * self.ndim, *indices.offsets]
             neighborhood = [(min(axis), max(axis)) for axis in zip(*offsets, strict=True)]
-        self.neighborhood = tuple([(int(low), int(high)) for low, high in neighborhood])
-        if len(self.neighborhood) != self.ndim:
-            raise ArgumentError(f"the neighborhood of {self.name}", f"{len(self.neighborhood)} dimensions",
-                                f"its indices have {self.ndim}")  # fmt: skip
-        for offset in relative.offsets:
+        self.neighborhood = tuple(neighborhood)
+        for offset in indices.offsets:
             if any(not low <= k <= high for k, (low, high) in zip(offset, self.neighborhood, strict=True)):
                 raise ArgumentError(f"the index {list(offset)} of {self.name}",
                                     f"its neighborhood is {self.neighborhood}", "make it larger")  # fmt: skip
@@ -129,7 +130,7 @@ class Stencil(Universal):
         if all(bounds):
             loop = self._loop(bounds, stores=True)
             inner = Runtime(Program(lambda _: self.written, (loop,), self.written), runtime.trace, runtime.stack)
-            inner.for_loop(0, bounds[0], {**names, _OUT: target})
+            inner.for_loop(0, bounds[0], {**names, _OUT: target, _RELATIVE: relative})
         return target
 
     def _require_shapes(self, names: dict[str, Any], first: Any) -> tuple[int, ...]:
@@ -151,8 +152,9 @@ class Stencil(Universal):
         """The dtype of what the function returns; the kernel that says so is not run."""
         loop = self._loop(bounds, stores=False)
         (result,) = loop.live
-        found = kernel_of(loop, bounds[0], {**names, result: False}, self.written, lambda *_: None)[result]
-        return dtype_of(found)
+        names = {**names, result: False, _RELATIVE: relative}
+        found = kernel_of(loop, bounds[0], names, self.written, lambda *_: None)
+        return dtype_of(found[result])
 
     def _loop(self, bounds: Sequence[range], stores: bool) -> Loop:
         """The loops over all elements that have their neighbours."""
@@ -186,10 +188,10 @@ def _axis(k: int) -> str:
 
 class _Relative(ast.NodeTransformer):
     """Indices from the element on become those of the array. found: the arrays that have such; offsets: the constant
-    ones."""
+    ones. bounds: the declared neighborhood, in which a kernel checks the others."""
 
-    def __init__(self, of: Stencil, names: set[str], computed: bool):
-        self.of, self.names, self.computed = of, names, computed
+    def __init__(self, of: Stencil, names: set[str], bounds: Sequence[tuple[int, int]] | None):
+        self.of, self.names, self.bounds = of, names, bounds or ()
         self.found: list[str] = []
         self.offsets: list[tuple[int, ...]] = []
         self.ndim: int | None = None
@@ -206,27 +208,37 @@ class _Relative(ast.NodeTransformer):
             raise self.of.error(ArgumentError, node, f"the index {ast.unparse(node)}",
                                 f"others have {self.ndim} dimensions", "index all arrays alike")  # fmt: skip
         self.ndim = len(entries)
+        if self.bounds and len(self.bounds) != self.ndim:
+            raise self.of.error(ArgumentError, node, f"the neighborhood of {self.of.name}",
+                                f"{len(self.bounds)} dimensions, its indices have {self.ndim}",
+                                "give the least and the greatest index of each")  # fmt: skip
         if node.value.id not in self.found:
             self.found.append(node.value.id)
         offsets = [_constant(entry) for entry in entries]
         if all(k is not None for k in offsets):
             self.offsets.append(tuple([k for k in offsets if k is not None]))
-        elif not self.computed:
+        elif not self.bounds:
             raise self.of.error(UnsupportedError, node, f"the index {ast.unparse(node)} of a stencil", "it is computed",
                                 "declare the range of indices: neighborhood=((-1, 1),)")  # fmt: skip
-        made = [self._absolute(self.visit(entry), k) for k, entry in enumerate(entries)]
+        checked = None in offsets  # others are known to be in the neighborhood
+        made = [self._absolute(self.visit(entry), k, node.value.id, checked) for k, entry in enumerate(entries)]
         node.slice = made[0] if len(made) == 1 else ast.Tuple(made, ast.Load())
         return ast.copy_location(node, node)
 
-    def _absolute(self, entry: ast.expr, axis: int) -> ast.expr:
-        def moved(part: ast.expr | None) -> ast.expr:
+    def _absolute(self, entry: ast.expr, axis: int, name: str, checked: bool) -> ast.expr:
+        def moved(part: ast.expr | None, beyond: int = 0) -> ast.expr:
             if part is None:
                 raise self.of.error(UnsupportedError, entry, "an open slice in a stencil", ast.unparse(entry),
                                     "give both its bounds")  # fmt: skip
+            if checked:
+                low, high = self.bounds[axis]
+                what = f"the index {axis} of '{name}' from the element, in the neighborhood {low} to {high},"
+                values: list[ast.expr] = [ast.Constant(k) for k in (low, high + beyond, what)]
+                part = ast.Call(ast.Name(_RELATIVE, ast.Load()), [part, *values], [])
             return ast.BinOp(ast.Name(_axis(axis), ast.Load()), ast.Add(), part)
 
         if isinstance(entry, ast.Slice):
-            return ast.Slice(moved(entry.lower), moved(entry.upper), entry.step)
+            return ast.Slice(moved(entry.lower), moved(entry.upper, 1), entry.step)
         return moved(entry)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:

@@ -367,6 +367,8 @@ def test_errors_of_stencil():
         hl.stencil(assigns)
     with pytest.raises(ArgumentError, match="its neighborhood is"):
         hl.stencil(neighborhood=((-1, 0), (0, 0)))(neighbours)
+    with pytest.raises(ArgumentError, match="1 dimensions, its indices have 2"):
+        hl.stencil(neighborhood=((-1, 0),))(neighbours)
     with pytest.raises(ArgumentError, match="no relative index"):
         hl.stencil(scaled)
     with pytest.raises(ShapeError, match="'b' of two_arrays"):
@@ -375,3 +377,38 @@ def test_errors_of_stencil():
         hl.stencil(neighbours, cval=1j)(A[0])
     with pytest.raises(ArgumentError, match="mode 'wrap'"):
         hl.stencil("wrap")
+
+
+def of_offsets(a, offsets):
+    total = 0.0
+    for k in range(len(offsets)):
+        total += a[offsets[k]]
+    return total
+
+
+def of_slices(a, offsets):
+    return np.sum(a[offsets[0] : offsets[1]])
+
+
+def at_three(a):
+    total = 0.0
+    for i in range(3, 4):
+        total += a[i, 0]
+    return total
+
+
+def test_indices_stay_in_the_neighborhood():
+    """Beyond it they would wrap to the other end of the array."""
+    step = hl.stencil(of_offsets, neighborhood=((-2, 1),), standard_indexing=("offsets",))
+    wanted = numba.stencil(neighborhood=((-2, 1),), standard_indexing=("offsets",))(of_offsets)
+    np.testing.assert_allclose(step(Z, np.array([-2, 1, 0])), wanted(Z, np.array([-2, 1, 0])))
+    for bad in (-3, 2):
+        with pytest.raises(ShapeError, match=rf"of 'a' from the element, .* -2 to 1, is {bad}[\s\S]*total \+= a\[off"):
+            step(Z, np.array([0, bad]))
+    part = hl.stencil(of_slices, neighborhood=((-2, 1),), standard_indexing=("offsets",))
+    np.testing.assert_allclose(part(Z, np.array([-2, 2]))[2:-1], np.convolve(Z, np.ones(4), "valid"))
+    for bounds in ([-3, 0], [0, 3]):
+        with pytest.raises(ShapeError, match="in the neighborhood -2 to"):
+            part(Z, np.array(bounds))
+    with pytest.raises(ShapeError, match="declare a larger neighborhood"):
+        hl.stencil(at_three, neighborhood=((-2, 1), (0, 0)))(A[0])
