@@ -24,7 +24,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,25 +41,14 @@ PAGE = ROOT / "docs" / "reliability.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import process_attacks  # noqa: E402, F401  its attacks
-from attacks import ATTACKS, Row, attack  # noqa: E402
+from attacks import ATTACKS, Row, attack, each, first_line  # noqa: E402
+from differentiated_loops import check as check_differentiated_loop  # noqa: E402
 from explained_differences import agrees, close_after_promotion, explanation  # noqa: E402
 from random_kernels import check_guarded as check_kernel  # noqa: E402
 from random_numpy_programs import check as check_numpy_program  # noqa: E402
 
 import hloom as hl  # noqa: E402  after the path to it
 import hloom.numpy as hnp  # noqa: E402
-
-
-def _each(start: int, count: int, check: Callable[[int], Mapping[str, int]]) -> Row:
-    """The row of a check that takes a seed, returns counts by name, and raises where something is wrong."""
-    row = Row()
-    for seed in range(start, start + count):
-        try:
-            row.counts.update(check(seed))
-            row.expect(True)
-        except Exception as error:  # an error of any kind is what an attack looks for, and is noted with its seed
-            row.expect(False, f"seed {seed}: {_first_line(error)}")
-    return row
 
 
 @attack("random programs, compiled against the reference, 1 to 8 threads", 100_000, 500)
@@ -84,7 +73,7 @@ def programs(start: int, count: int) -> Row:
                 if isinstance(error, AssertionError) and overflows_narrow_floats(module, arrays):
                     row.explain("values of f16 beyond its range: fused code has them in f32")
                     continue
-                row.expect(False, f"seed {seed}: {_first_line(error)}")
+                row.expect(False, f"seed {seed}: {first_line(error)}")
     return row
 
 
@@ -94,7 +83,7 @@ def counted(start: int, count: int) -> Row:
     select, for arguments that select some, all or none."""
     from counted_programs import check_counted
 
-    return _each(start, count, check_counted)
+    return each(start, count, check_counted)
 
 
 @attack("random loops that update arrays in place, every access checked, against the reference", 20_000, 200)
@@ -102,7 +91,7 @@ def updates(start: int, count: int) -> Row:
     """Reads and updates in every order, old versions that live on, swaps, nested loops and branches, simulated."""
     from update_programs import check_simulated
 
-    return _each(start, count, lambda seed: check_simulated(seed) or {})
+    return each(start, count, lambda seed: check_simulated(seed) or {})
 
 
 @attack("random programs and gradients in random layouts over 2 to 8 devices, against one device", 6_000, 200)
@@ -153,7 +142,7 @@ def _laid_out(start: int, count: int, devices_each: int = 0) -> Row:
             row.expect(True)
             row.counts["gradients" if differentiated else "on devices" if compiled else "programs"] += 1
         except Exception as error:
-            row.expect(False, f"seed {seed}: {_first_line(error)}")
+            row.expect(False, f"seed {seed}: {first_line(error)}")
     return row
 
 
@@ -177,7 +166,7 @@ def divided_little(start: int, count: int) -> Row:
             row.expect(True)
             row.counts["on devices" if compiled else "by the interpreter"] += 1
         except Exception as error:
-            row.expect(False, f"seed {seed}: {_first_line(error)}")
+            row.expect(False, f"seed {seed}: {first_line(error)}")
     costs.LATENCY = price
     return row
 
@@ -199,7 +188,7 @@ def names(start: int, count: int) -> Row:
                 row.expect(True)
                 row.counts["refused" if refused else "taken"] += 1
             except Exception as error:
-                row.expect(False, f"{which}, {name!r:.80}: {_first_line(error)}")
+                row.expect(False, f"{which}, {name!r:.80}: {first_line(error)}")
     return row
 
 
@@ -217,19 +206,24 @@ def scratch(start: int, count: int) -> Row:
             kind, fault = run(number)
             row.counts[kind] += 1
         except Exception as error:
-            fault = f"{number}: {_first_line(error)}"
+            fault = f"{number}: {first_line(error)}"
         row.expect(not fault, f"{fault} ({processor(number)})")
     return row
 
 
 @attack("random kernels of users with guard pages, on levels of the processor, against Python", 10_000, 100)
 def random_kernels(start: int, count: int) -> Row:
-    return _each(start, count, check_kernel)
+    return each(start, count, check_kernel)
 
 
 @attack("random NumPy programs as they are written (hl.njit), against NumPy", 10_000, 100)
 def random_numpy_programs(start: int, count: int) -> Row:
-    return _each(start, count, check_numpy_program)
+    return each(start, count, check_numpy_program)
+
+
+@attack("random loops that update arrays: gradients against complex steps, costs of twice the rows", 10_000, 100)
+def differentiated_loops(start: int, count: int) -> Row:
+    return each(start, count, check_differentiated_loop)
 
 
 @attack("random programs with steady inputs, several calls with the same and with others", 10_000, 500)
@@ -237,7 +231,7 @@ def steady(start: int, count: int) -> Row:
     """Random graphs, loops, products and convolutions, of whose inputs some stay, change, or are in others' memory."""
     from steady_programs import check
 
-    return _each(start, count, lambda seed: {"keep something between calls": check(seed) > 0})
+    return each(start, count, lambda seed: {"keep something between calls": check(seed) > 0})
 
 
 @attack("compiled programs of unknown sizes, one executable for all, against the reference", 1_000, 50)
@@ -245,7 +239,7 @@ def open_executables(start: int, count: int) -> Row:
     """What one executable computes at six sets of sizes, through guards and variants, is what the reference does."""
     from open_programs import check_compiled
 
-    return _each(start, count, lambda seed: dict(zip(("calls", "variants"), check_compiled(seed), strict=True)))
+    return each(start, count, lambda seed: dict(zip(("calls", "variants"), check_compiled(seed), strict=True)))
 
 
 @attack("sessions of 1 to 4 unknown sizes, fed with six sets of sizes, against sessions of one", 1_000, 50)
@@ -253,7 +247,7 @@ def session_sizes(start: int, count: int) -> Row:
     """What a session computes, refuses and keeps for all sizes is what one does that is fed with these alone."""
     from open_sessions import check
 
-    return _each(start, count, lambda seed: dict(zip(("runs", "programs", "refused"), check(seed), strict=True)))
+    return each(start, count, lambda seed: dict(zip(("runs", "programs", "refused"), check(seed), strict=True)))
 
 
 @attack("products and convolutions of open sizes with guard pages, six sizes each, against the reference", 2_000, 50)
@@ -262,7 +256,7 @@ def open_kernels(start: int, count: int) -> Row:
     from open_kernels import check
 
     hl.config.guard_scratch = True
-    return _each(start, count, lambda seed: dict(zip(("calls", "variants"), check(seed), strict=True)))
+    return each(start, count, lambda seed: dict(zip(("calls", "variants"), check(seed), strict=True)))
 
 
 @attack("random programs for ranges of sizes as libraries, every size or 48, against the program of each", 1_000, 20)
@@ -270,7 +264,7 @@ def exported_ranges(start: int, count: int) -> Row:
     """A library for ranges of 1 to 4 sizes computes what the program of each size does; multiples, 1 to 3 threads."""
     from exported_programs import check_exported
 
-    return _each(start, count, check_exported)
+    return each(start, count, check_exported)
 
 
 @attack("random programs of 1 to 4 unknown sizes at four sets of sizes, against fixed ones", 10_000, 500)
@@ -286,7 +280,7 @@ def sizes(start: int, count: int) -> Row:
             "programs refused at a size": refused["at a size"],
         }
 
-    return _each(start, count, counted)
+    return each(start, count, counted)
 
 
 @attack("networks that NNSmith makes, through the torch backend, against eager torch", 100_000, 50)
@@ -309,7 +303,7 @@ def outside(start: int, count: int) -> Row:
         except hl.errors.HloomError:
             wrong, how = "", "refused"
         except Exception as error:
-            wrong, how = _first_line(error), "failed"
+            wrong, how = first_line(error), "failed"
         if how == "unstable":
             row.explain("eager torch's result differs as well where the inputs' last bits do")
             continue
@@ -422,7 +416,7 @@ def _call(row: Row, number: int, name: str, arguments: list[np.ndarray], jitted:
     except Exception as error:
         row.counts["refused with a clear error"] += 1
         broken = not isinstance(error, (TypeError, ValueError, NotImplementedError, IndexError, OverflowError))
-        row.expect(not broken, f"{text}: {_first_line(error)}")
+        row.expect(not broken, f"{text}: {first_line(error)}")
         return
     if got.dtype != want.dtype:
         row.counts["with another dtype, as JAX promotes"] += 1
@@ -450,10 +444,6 @@ def _random_arguments(rng: np.random.Generator) -> list[np.ndarray]:
 
 def _described(arguments: list[np.ndarray]) -> str:
     return "(" + ", ".join(f"{a.dtype}{a.tolist()}" for a in arguments) + ")"
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
 
 
 # --- batches and the table --------------------------------------------------------------------------------------------

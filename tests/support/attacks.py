@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hloom.ir.records import field, record
 
@@ -47,3 +47,19 @@ def attack(title: str, goal: int, batch: int):
         return run
 
     return kept
+
+
+def each(start: int, count: int, check: Callable[[int], Mapping[str, int]]) -> Row:
+    """The row of a check that takes a seed, returns counts by name, and raises where something is wrong."""
+    row = Row()
+    for seed in range(start, start + count):
+        try:
+            row.counts.update(check(seed))
+            row.expect(True)
+        except Exception as error:  # an error of any kind is what an attack looks for, and is noted with its seed
+            row.expect(False, f"seed {seed}: {first_line(error)}")
+    return row
+
+
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]

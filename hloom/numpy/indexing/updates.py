@@ -9,7 +9,8 @@ from hloom import lax
 from hloom.arrays.base import ArrayMethods
 from hloom.dispatch.sharded import takes_out_sharding
 from hloom.errors import NonConcreteBooleanIndexError, ShapeError
-from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape
+from hloom.ir.records import replace
+from hloom.ir.types import DTYPES, INEXACT, INTEGERS, PRED, Shape
 from hloom.lax.operands import (
     NUMBERS,
     as_operand,
@@ -211,24 +212,38 @@ class IndexedPart:
             values = _to_core(convert(values, x.dtype), read, name)
         if not read.arrays:
             return with_static_part(x, read, _combined(kind, static_part(x, read), values, read))
-        part = static_part(x, read)
+        whole, placed = _placed(read)
+        part = static_part(x, whole)
         if kind == "apply" and unique_indices:
             values = values(take_index(x, read, mode, wrap_negative=wrap_negative_indices))
             values, kind = _to_core(convert(values, x.dtype), read, name), "set"
         if any(not part.shape[axis] for axis in read.arrays):
             return x  # an empty axis: every index is out of bounds
-        indices = start_indices(read, wrap_negative_indices)
+        indices = start_indices(placed, wrap_negative_indices)
         rank, kept = indices.ndim - 1, read.kept()
         _, _, before = read.place()
         window = (*range(before), *range(before + rank, len(kept) + rank))
-        numbers = ScatterDimensionNumbers(window, tuple(sorted({*read.arrays, *read.integers})), tuple(read.arrays))
+        numbers = ScatterDimensionNumbers(window, tuple(sorted({*read.arrays, *read.integers})), tuple(placed.arrays))
         options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
         if kind == "apply":
             shape = read.shape(core=True)
             changed = scatter_apply(part, indices, values, numbers, update_shape=shape, **options)
         else:
             changed = _SCATTERS[kind](part, indices, values, numbers, **options)
-        return with_static_part(x, read, changed)
+        return with_static_part(x, whole, changed)
+
+
+def _placed(read: Index) -> tuple[Index, Index]:
+    """(the index with its dense static parts whole, the index with their starts among the arrays): what a scatter
+    updates in place. To cut out the static part and to put it back costs its size, in each step of a loop."""
+    bounds, arrays = list(read.bounds), dict(read.arrays)
+    for axis, ((start, limit, step), size) in enumerate(zip(read.bounds, read.dims, strict=True)):
+        numbers = all(isinstance(n, (int, np.integer)) for n in (start, limit, size))
+        if axis not in arrays and numbers and step == 1 and start < limit and axis not in read.reverse:
+            bounds[axis] = (0, size, 1)
+            if limit - start < size:
+                arrays[axis] = np.asarray(start, DTYPES["s32" if start < 2**31 else "s64"])
+    return replace(read, bounds=bounds), replace(read, arrays=arrays)
 
 
 _SCATTERS = {"set": scatter, "add": scatter_add, "multiply": scatter_mul, "min": scatter_min, "max": scatter_max}

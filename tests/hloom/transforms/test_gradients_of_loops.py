@@ -123,9 +123,20 @@ def backwards(x):
     return lax.scan(step, (start, x), None, length=len(x) - 1)[0][1].sum()
 
 
+def parts_of_rows(x):
+    """Places along one axis that are known when the function is traced: a column, and a few columns."""
+    places = hnp.asarray(np.random.default_rng(1).integers(1, len(x) // 8, (len(x) // 8, 2)))
+
+    def step(i, a):
+        a = a.at[i, 2].set(a[i - 1, 3] * a[i, 2]).at[i, 1:4].add(0.1 * a[i - 1, 4:7])
+        return a.at[places[i], 5].multiply(0.5)
+
+    return (lax.fori_loop(1, len(x) // 8, step, x.reshape(-1, 8)) ** 2).sum()
+
+
 PROGRAMS = (
     recurrence, sweep, tridiagonal, table, windows, rows, gathered, while_counted, branches, fixed_places,
-    nested_constants, backwards,
+    nested_constants, backwards, parts_of_rows,
 )  # fmt: skip
 named = pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 
