@@ -237,6 +237,13 @@ class Runtime:
                     raise UnsupportedError("`is` of numbers in a compiled NumPy program", f"{one!r}", "use ==")
         return one is other
 
+    @staticmethod
+    def contains(value: Any, items: Any) -> Any:
+        """`value in items`. Sets and dicts look by the hash, which a traced number does not have."""
+        if isinstance(items, (set, frozenset, dict)) and any(isinstance(v, Value) for v in (value, *items)):
+            raise Undecided(f"an element of a {type(items).__name__}")
+        return value in items
+
     def negated(self, value: Any) -> Any:
         if not isinstance(value, Value):
             return not value

@@ -357,6 +357,9 @@ class _Rewriter(ast.NodeTransformer):
             if isinstance(node.ops[0], (ast.Is, ast.IsNot)):
                 same = self.runtime("same", node.left, node.comparators[0], at=node)
                 return same if isinstance(node.ops[0], ast.Is) else self.runtime("negated", same, at=node)
+            if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+                found = self.runtime("contains", node.left, node.comparators[0], at=node)
+                return found if isinstance(node.ops[0], ast.In) else self.runtime("negated", found, at=node)
             return node
         operands = [node.left, *node.comparators]
         pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(operands, node.ops, operands[1:], strict=False)]

@@ -247,7 +247,7 @@ def while_true(
 
 
 class Containers:
-    """The lists and dicts in values. Within a `with` block, which traces some statements, these change them; at its end
+    """The lists, dicts and sets in values. Within a `with` block, which traces some statements, these change them; at its end
     they are as before.
 
     changed: those that a block has changed, by identity.
@@ -260,7 +260,7 @@ class Containers:
             self._add(value)
 
     def _add(self, value: Any) -> None:
-        if isinstance(value, (list, dict)) and id(value) not in self._found:
+        if isinstance(value, (list, dict, set)) and id(value) not in self._found:
             self._found[id(value)] = value, value.copy()
         elif not isinstance(value, tuple):
             return
@@ -293,12 +293,14 @@ def _is_same(value: Any, copied: Any) -> bool:
         return False
     if isinstance(value, dict):
         return all(a is b and value[a] is copied[b] for a, b in zip(value, copied, strict=True))
+    if isinstance(value, set):
+        return {id(v) for v in value} == {id(v) for v in copied}
     return all(a is b for a, b in zip(value, copied, strict=True))
 
 
 def _replace(value: Any, content: Any) -> None:
     value.clear()
-    if isinstance(value, dict):
+    if isinstance(value, (dict, set)):
         value.update(content)
     else:
         value.extend(content)

@@ -95,6 +95,18 @@ def raises_by_elements(x):
     return x
 
 
+def looks_in_a_set(x):
+    return x[0] in {0.0, 1.0}
+
+
+def collects_in_a_set(x):
+    seen = {0.0}
+    while x[0] > 1:
+        x = np.sort(x) / 2
+        seen.add(x[0])
+    return len(seen)
+
+
 def changes_a_row_of_a_list(x):
     rows = [x[:3], x[3:]]
     rows[np.argmax(x) // 3][0] = 1
@@ -108,6 +120,8 @@ def changes_a_row_of_a_list(x):
         (changes_a_global_in_a_loop, UnsupportedError, "not an argument", 3),
         (changes_an_attribute, UnsupportedError, "attribute", 1),
         (raises_by_elements, ArgumentError, "the condition of a raise", 2),
+        (looks_in_a_set, ArgumentError, "an element of a set", 1),
+        (collects_in_a_set, UnsupportedError, "a change of a set in a loop", None),
         (changes_a_row_of_a_list, UnsupportedError, "element of a list", 2),
         (generator, UnsupportedError, "generator", 1),
         (tries, UnsupportedError, "try", 1),
