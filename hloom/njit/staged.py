@@ -247,8 +247,8 @@ def while_true(
 
 
 class Containers:
-    """The lists, dicts and sets in values. Within a `with` block, which traces some statements, these change them; at its end
-    they are as before.
+    """The lists, dicts and sets in values. Within a `with` block, which traces some statements, these change them; at
+    its end they are as before.
 
     changed: those that a block has changed, by identity.
     """
