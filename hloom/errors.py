@@ -246,7 +246,8 @@ class DataDependentWarning(UserWarning):
 class FallbackWarning(UserWarning):
     """A slower way is taken. An op without a rule in hloom is computed by the library that the program comes from, as a
     call out of the compiled program: names the op, its line and the cost. A program of open sizes with a kernel that
-    takes numbers is compiled for each size, as is a step of `fit` that decides by the size of a batch."""
+    takes numbers is compiled for each size, as is a step of `fit` that decides by the size of a batch. A function of
+    `hl.njit(fallback=True)` that cannot be compiled runs in Python."""
 
 
 class CompileTimeWarning(UserWarning):

@@ -20,6 +20,7 @@ from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
+from hloom.njit.arguments.fallback import Fallback
 from hloom.njit.arguments.signatures import Signature, chosen, split
 from hloom.njit.calls import Entry, is_quick, same_arrays, settings
 from hloom.njit.control import Runtime, Trace
@@ -42,6 +43,7 @@ def njit(
     boundscheck: bool | None = None,
     fastmath: bool = False,
     error_model: str = "numpy",
+    fallback: bool = False,
 ):
     """Compiles a function of NumPy arrays as it is written: `@hl.njit`.
 
@@ -62,6 +64,9 @@ def njit(
     are checked in any case (parallel, cache, boundscheck); so is Python's lock released (nogil). fastmath is accepted,
     and results keep NumPy's rounding. error_model: "numpy", a division by zero is inf or NaN.
 
+    fallback: what cannot be compiled runs in Python, as it is written, with one FallbackWarning per function that names
+    the line and the reason. Calls within `hl.jit`, `hl.grad` and other transformations stay errors.
+
     In place of the function there may be signatures, as text or Numba's types: `@hl.njit("float64(float64[:])")`, or a
     list of such. A call takes the one that needs the fewest conversions: numbers are converted, arrays have to have the
     declared dtype and dimensions. A function of floats alone is compiled at once; others at their first calls, where
@@ -78,7 +83,7 @@ def njit(
     def decorated(given: Callable) -> NumpyFunction:
         if not callable(given):
             raise ArgumentError("hl.njit takes a function", type(given).__name__, "decorate a function")
-        return NumpyFunction(of_numba(given)[0], signatures)
+        return NumpyFunction(of_numba(given)[0], signatures, fallback)
 
     return decorated if function is None else decorated(function)
 
@@ -170,7 +175,7 @@ class Variant:
 class NumpyFunction:
     """A function compiled by `hl.njit`."""
 
-    def __init__(self, function: Callable, signatures: Sequence[Signature] = ()):
+    def __init__(self, function: Callable, signatures: Sequence[Signature] = (), fallback: bool = False):
         functools.update_wrapper(self, function)
         self.written, self.declared = function, tuple(signatures)
         self.name: str = getattr(function, "__name__", "function")
@@ -179,6 +184,7 @@ class NumpyFunction:
         self._lock = forking.rlock()  # one thread compiles
         self._variants: dict[Spec, Variant] = {}
         self._entries: dict[Any, Entry] = {}
+        self._fallback = Fallback(function) if fallback else None
         for one in self.declared:
             self._declare(one)
 
@@ -186,6 +192,8 @@ class NumpyFunction:
         """Reads the function of a signature, and compiles it if it takes numbers alone: arrays have no shape yet."""
         if len(declared.args) != len(self.signature.parameters):
             raise ArgumentError(f"a signature of {self.name}{self.signature}", str(declared), "declare each argument")
+        if self._fallback is not None:
+            return  # calls find out
         assert self.program  # mistakes of syntax are errors here
         if not any(t.ndim or t.dtype.kind in "iub" for t in declared.args):  # integers may decide shapes
             numbers = [t.dtype.type(1) for t in declared.args]
@@ -232,13 +240,46 @@ class NumpyFunction:
         """A call that compiles, or whose arguments are trees, hloom's arrays or traced values."""
         bound = self._bound(args, kwargs)
         leaves, structure = tree.flatten(list(bound.values()))
-        if current_trace() is None and is_quick() and not any(isinstance(leaf, Tracer) for leaf in leaves):
+        is_plain = current_trace() is None and not any(isinstance(leaf, Tracer) for leaf in leaves)
+        if is_plain and self._fallback is not None:
+            return self._compiled_or_not(self._fallback, bound, leaves, structure)
+        if is_plain and is_quick():
             own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
             plain = not kwargs and len(args) == len(leaves) and all(a is b for a, b in zip(args, leaves, strict=True))
             with self._lock:
                 entry = self._entry(bound, structure, own, plain)
             _require_numpy(leaves, entry.writes, self.name)
             return entry(own)
+        return self._written_back(bound, leaves)
+
+    def _compiled_or_not(self, fallback: Fallback, bound: dict[str, Any], leaves: list, structure: Any) -> Any:
+        """A call with `fallback=True`. Only errors before the program runs are reasons to run it in Python."""
+        own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+        reason = entry = None
+        if not fallback.takes(structure, own):
+            known = self._known
+            try:
+                with self._lock:
+                    if is_quick():
+                        entry = self._entry(bound, structure, own, False)
+                    else:
+                        self._until_decided(bound, _lowered)
+            except Exception as error:
+                reason, self._known = error, known
+                fallback.always = "program" not in vars(self)
+                fallback.add(structure, own)
+            else:
+                if entry is None:
+                    return self._written_back(bound, leaves)
+                _require_numpy(leaves, entry.writes, self.name)
+                return entry(own)
+        if any(isinstance(leaf, HloomArray) for leaf in leaves):
+            bound = dict(zip(bound, tree.unflatten(structure, own), strict=True))
+        given = inspect.BoundArguments(self.signature, bound)
+        return fallback.run(reason, given.args, given.kwargs)
+
+    def _written_back(self, bound: dict[str, Any], leaves: list) -> Any:
+        """A call by `jit`, with what it changes in place in the caller's arrays."""
         made = self._in_program(bound)
         _require_numpy(leaves, [int(k) for k in made["written"]], self.name)
         for k, value in made["written"].items():

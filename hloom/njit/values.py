@@ -51,7 +51,6 @@ class Value:
 
     __slots__ = ()
     __array_ufunc__ = None  # so that NumPy's arrays leave operators to this class
-    __hash__ = object.__hash__
 
     @property
     @abstractmethod
@@ -99,6 +98,15 @@ class Value:
 
     def __index__(self) -> int:
         return self._known("an integer")
+
+    def __str__(self) -> str:
+        return self._known("text")
+
+    def __format__(self, spec: str) -> str:
+        return self._known("text")
+
+    def __hash__(self) -> int:
+        return self._known("a key")
 
     def __array__(self, dtype=None, copy=None):
         self._known("an array")

@@ -41,6 +41,14 @@ def rebinds_a_global(x):
     return x
 
 
+def looks_up(x):
+    return {0: 1.0}.get(int(x[0]), 2.0)
+
+
+def spells(x):
+    return f"{x[0]:.3f}"
+
+
 def recursive(x):
     return recursive(x - 1)
 
@@ -128,6 +136,8 @@ def changes_a_row_of_a_list(x):
         (makes_a_class, UnsupportedError, "class", 1),
         (changes_a_global, UnsupportedError, "not an argument", 1),
         (rebinds_a_global, UnsupportedError, "global", 1),
+        (looks_up, ArgumentError, "a key that is known", 1),
+        (spells, ArgumentError, "text that is known", 1),
         (recursive, UnsupportedError, "calls itself", 1),
         (unbound, ArgumentError, "'found'", 3),
         (random_numbers, UnsupportedError, "random", 1),
