@@ -19,8 +19,8 @@ from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Listed, Number, Ra
 
 __all__ = ["Again", "Names", "Widen"]
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "==", "==": "!="}
 
 
 class Again(Exception):
@@ -170,17 +170,31 @@ class Names(Expressions):
     @contextmanager
     def refined(self, test: Number | None, negated: bool = False) -> Iterator[None]:
         """Within it, a test is true, or false; afterwards the facts about numbers are restored."""
-        before = dict(self.spans)
+        before, alternatives = dict(self.spans), self.alternatives
         self.learn(test, negated)
         self.conditions += 1
         yield
         self.conditions -= 1
-        self.spans = before
+        self.spans, self.alternatives = before, alternatives
 
     def learn(self, test: Number | None, negated: bool = False) -> None:
         """From here on, a test is true, or false."""
-        for var, span in self._facts(test.expr, negated) if test is not None else ():
+        if test is not None:
+            self._learn(test.expr, negated)
+
+    def _learn(self, test: Expr, negated: bool) -> None:
+        for var, span in self._facts(test, negated):
             self.spans[var] = ranges.meet(self.spans.get(var, UNKNOWN), span)
+        if isinstance(test, Logic):
+            if (test.op == "or") is not negated and all(map(_is_lasting, test.operands)):
+                self.alternatives = (*self.alternatives, (test.operands, negated))
+            return
+        for operands, are_negated in self.alternatives:
+            left = [one for one in operands if one != test or are_negated is negated]
+            if len(left) == 1 < len(operands):
+                self._learn(left[0], are_negated)
+
+    alternatives: tuple[tuple[tuple[Expr, ...], bool], ...] = ()  # tests of which one is true, or if negated false
 
     def _facts(self, test: Expr, negated: bool) -> Iterator[tuple[Var, Range]]:
         match test:
@@ -191,14 +205,14 @@ class Names(Expressions):
                 yield from self._facts(self.implied[test], negated)
             case Unary(op="not", operand=operand):
                 yield from self._facts(operand, not negated)
-            case Binary(op=op, left=left, right=right) if op in _TURNED or op in _OPPOSITE:
-                op = _OPPOSITE.get(op, "") if negated else op
-                if op in _TURNED and left.type == "s64":
+            case Binary(op=op, left=left, right=right) if op in _TURNED:
+                op = _OPPOSITE[op] if negated else op
+                if left.type == "s64":
                     yield from self._bounded(left, op, self.span_of(right))
                     yield from self._bounded(right, _TURNED[op], self.span_of(left))
 
     def _bounded(self, value: Expr, op: str, other: Range) -> Iterator[tuple[Var, Range]]:
-        span = ranges.after(op, other)
+        span = ranges.other_than(self.span_of(value), other) if op == "!=" else ranges.after(op, other)
         match value:
             case Var():
                 yield value, span
@@ -228,6 +242,12 @@ class Names(Expressions):
             if span != found.span:
                 return Number(found.expr, found.dtype, found.weak, span)
         return found
+
+
+def _is_lasting(test: Expr) -> bool:
+    """Whether a test is a comparison of what does not change: of variables of loops, sizes and numbers."""
+    parts = (test.left, test.right) if isinstance(test, Binary) else (test,)
+    return all(isinstance(part, Const) or (isinstance(part, Var) and not part.varies) for part in parts)
 
 
 def value_of_test(found: Logic | None, negated: bool) -> bool:

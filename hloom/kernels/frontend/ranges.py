@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hloom.kernels.frontend.values import UNKNOWN, Range
 
-__all__ = ["after", "meet", "of_operation", "union", "within"]
+__all__ = ["after", "meet", "of_operation", "other_than", "union", "within"]
 
 _LARGEST = 1 << 62  # ranges beyond are not known, so that nothing wraps around
 
@@ -53,6 +53,14 @@ def after(op: str, right: Range) -> Range:
         case "==":
             return right
     return UNKNOWN
+
+
+def other_than(value: Range, other: Range) -> Range:
+    """The range of a value that differs from the only number of another range, where that is an end of its own."""
+    (low, high), (number, last) = value, other
+    if number is None or number != last:
+        return UNKNOWN
+    return (number + 1 if low == number else None, number - 1 if high == number else None)
 
 
 def _kept(bound: int | None) -> int | None:

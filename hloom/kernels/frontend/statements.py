@@ -215,11 +215,12 @@ class Statements(Names):
         if test.known is not None:
             self.block_of(node.body if test.known else node.orelse)
             return
-        before, missing, spans = dict(self.names), set(self.unset), dict(self.spans)
+        before, missing, spans, alternatives = dict(self.names), set(self.unset), dict(self.spans), self.alternatives
         then = self.apart(node.body, test)
         first, first_missing, first_spans = self.names, self.unset, self.spans
-        self.names, self.unset, self.spans = dict(before), set(missing), spans
+        self.names, self.unset, self.spans, self.alternatives = dict(before), set(missing), spans, alternatives
         other = self.apart(node.orelse, test, negated=True)
+        self.alternatives = alternatives
         second = self.names
         leaves, ends = _leaves(then), _leaves(other)
         if ends:
