@@ -23,7 +23,8 @@ class Phase:
     """One loop whose iterations are independent, or statements that run once.
 
     arguments: for each parameter but lo and hi "in0" (an operand), "out0" (a result), the name of a temporary, or a
-    size. items: iterations. work: element operations of one. whole: one thread runs all of them.
+    size. items: iterations. work: element operations of one. whole: one thread runs all of them. copies: of a phase
+    that only copies an operand to a result, (the result, the operand).
     """
 
     kernel: Kernel
@@ -31,6 +32,7 @@ class Phase:
     items: Any
     work: float
     whole: bool = False
+    copies: tuple[str, str] | None = None
 
 
 @record(frozen=True)
@@ -39,6 +41,13 @@ class Program:
 
     phases: tuple[Phase, ...]
     temporaries: dict[str, int]
+
+    def updates(self, result: int, operand: int) -> bool:
+        """Whether a result begins as a copy of an operand that nothing else reads: it may be computed in its memory."""
+        copies = (f"out{result}", f"in{operand}")
+        return any(p.copies == copies for p in self.phases) and not any(
+            copies[1] in p.arguments for p in self.phases if p.copies != copies
+        )
 
     def temporaries_of(self, phase: Phase) -> dict[str, int]:
         """Those that a phase uses."""
@@ -54,6 +63,8 @@ def phases_of(request: KernelRequest) -> tuple[Program, list[Phase]]:
     program: Program = instruction["kernel"].program
     phases = []
     for phase in program.phases:
+        if phase.copies is not None and pointers[phase.copies[0]] == pointers[phase.copies[1]]:
+            continue
         given = [a for a in phase.arguments if not isinstance(a, str) or a not in constants]
         arguments = tuple([pointers.get(a, a) if isinstance(a, str) else a for a in given])
         phases.append(replace(phase, kernel=_with_constants(phase, constants), arguments=arguments))

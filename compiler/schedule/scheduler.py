@@ -301,6 +301,8 @@ class Planner:
             return None
         if value.opcode in IN_PLACE and len(computation.outputs()) == 1:
             return positions[0] if _only_updated(computation, value, parameter) else None
+        if _is_of_kernel(value):
+            return positions[0] if _kernel_updates(value, parameter) else None
         return positions[0] if _read_in_place(computation, parameter) else None
 
     def _may_overwrite(self, instruction: Instruction) -> bool:
@@ -390,7 +392,8 @@ class Planner:
         shared: dict[int, int] = {}
         if not self._may_overwrite(instruction):
             return shared
-        now, updates = self.time[instruction], computation.root.opcode in IN_PLACE
+        now = self.time[instruction]
+        updates = computation.root.opcode in IN_PLACE or _is_of_kernel(computation.outputs()[0])
         for k, buffer in enumerate(self.buffers[instruction]):
             donor = self._donor(instruction, buffer, now, set(shared.values()), updates)
             if donor is not None:
@@ -534,10 +537,25 @@ def _only_updated(computation: Computation, update: Instruction, parameter: Inst
     return [i for i in computation.instructions if parameter in i.operands] == [update]
 
 
+def _is_of_kernel(value: Instruction) -> bool:
+    """Whether a value is a result of a kernel that a user wrote."""
+    return value.opcode == "get-tuple-element" and value.operands[0].opcode == "kernel"
+
+
+def _kernel_updates(value: Instruction, parameter: Instruction) -> bool:
+    """Whether such a result is an operand with changes."""
+    kernel = value.operands[0]
+    if kernel.operands.count(parameter) != 1:
+        return False
+    return kernel["kernel"].program.updates(value["index"], kernel.operands.index(parameter))
+
+
 def _may_overwrite(computation: Computation) -> bool:
     """Whether a kernel of a computation may write a result over an operand."""
     if computation.outputs()[0].opcode in IN_PLACE:
         return True
+    if _is_of_kernel(computation.outputs()[0]):
+        return any(_kernel_updates(o, p) for o in computation.outputs() for p in computation.parameters)
     if not any(OPS[i.opcode].family == "elementwise" for i in computation.instructions):
         return False
     return any(_read_in_place(computation, parameter) for parameter in computation.parameters)

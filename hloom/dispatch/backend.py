@@ -62,6 +62,7 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
         autotune=options.autotune,
         arguments=functools.partial(call.values, traced.wide) if traced.wide else call.values,
         steady=frozenset(range(options.steady)),
+        updates=dict(call.updates),
     )
     return backend, asked, device
 

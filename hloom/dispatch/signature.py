@@ -14,7 +14,7 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.config import config
 from hloom.dispatch.sharded import placed_arguments
 from hloom.errors import ArgumentError
-from hloom.ir.records import record
+from hloom.ir.records import record, replace
 from hloom.ir.sizes.expressions import known_facts
 from hloom.ir.source import device_scopes
 from hloom.ir.types import NARROWED
@@ -100,7 +100,8 @@ def _without_device(leaf):
 class Call:
     """The arguments of a call: flat dynamic leaves, static values by position or name, indices of the donated leaves.
     hints: returns a readable name for each leaf. twins: whether results include theirs (`hloom.tracing.exact`).
-    untyped: the leaves whose layout is not part of their type."""
+    untyped: the leaves whose layout is not part of their type. updates: (result, the leaf in whose memory it is
+    computed where it can be)."""
 
     leaves: list
     statics: dict[int | str, Any]
@@ -109,6 +110,12 @@ class Call:
     hints: Callable[[], list[str]]
     twins: bool = True
     untyped: tuple[int, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
+
+    def in_place(self, updates: tuple[tuple[int, int], ...]) -> Call:
+        """The call of another version, which computes results in the memory of leaves."""
+        key = self.key._replace(statics=(*self.key.statics, ("in place", *updates)))
+        return replace(self, key=key, updates=updates)
 
     def without_twins(self) -> Call:
         """The call of another version, whose results do not bring them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hloom.arrays.base import ArrayMethods
@@ -172,6 +172,11 @@ class Lowered:
                 f"compiler_options of '{self._signature.name}'", f"{unknown[0]!r}", "name an option of XLA: 'xla_...'"
             )
         return Compiled(self, self._specialize(self._call, self._traced))
+
+    def compile_in_place(self, updates: Mapping[int, int]) -> Compiled:
+        """Compiles results in the memory of arguments: (result -> argument), by number, where the backend can; its
+        executable's `donated` says where it does."""
+        return Compiled(self, self._specialize(self._call.in_place(tuple(updates.items())), self._traced))
 
     def __reduce__(self):
         return _lowered, _without_data(self._origin)

@@ -55,7 +55,7 @@ class Draft:
 
     body: statements of one iteration, of which `item` is the number (None: they run once). items: iterations.
     prologue: before the first iteration. whole: one thread runs all of them. digits: the indices that the number of an
-    iteration is made of.
+    iteration is made of. copies: of a loop that only copies an operand to a result, (the result, the operand).
     """
 
     body: list[Stmt]
@@ -65,6 +65,7 @@ class Draft:
     prologue: list[Stmt] = field(default_factory=list)
     whole: bool = False
     digits: tuple[Var, ...] = ()
+    copies: tuple[Var, Var] | None = None
 
 
 @record(frozen=True)
@@ -140,7 +141,7 @@ def assembled(body: Body, batch: Batch = ()) -> tuple[Program, list[Shape]]:
     phases = []
     for k, draft in enumerate(drafts):
         name = f"kernel_{body.name}_{k}" if len(drafts) > 1 else f"kernel_{body.name}"
-        phases.append(_phase(draft, "".join(c if c.isalnum() else "_" for c in name), arguments, trips))
+        phases.append(_phase(draft, "".join(c if c.isalnum() else "_" for c in name), arguments, trips, arrays))
     shapes = [Shape(a.dtype, a.dims if a.shared else (*sizes, *a.dims)) for a in body.results()]
     return Program(tuple(phases), temporaries), shapes
 
@@ -160,7 +161,9 @@ def _in_parts(body: Body, draft: Draft, arrays: dict[Var, Array], trips: dict[Va
     return [loop, *[Draft(statements, k, count) for k, count, statements in made.joins]]
 
 
-def _phase(draft: Draft, name: str, arguments: Mapping[Var, str | int], sizes: Mapping[Var, int]) -> Phase:
+def _phase(
+    draft: Draft, name: str, arguments: Mapping[Var, str | int], sizes: Mapping[Var, int], arrays: Mapping[Var, Array]
+) -> Phase:
     """The kernel of a loop, with the parameters that it uses."""
     low, high = Var("s64", "lo"), Var("s64", "hi")
     loop = For(draft.item or Var("s64", "item"), low, high, Const("s64", 1), draft.body)
@@ -169,7 +172,25 @@ def _phase(draft: Draft, name: str, arguments: Mapping[Var, str | int], sizes: M
     params = [var for var in arguments if var in reads]
     kernel = Kernel(name, (*params, low, high), body)
     work = max(1.0, work_of(draft.body, sizes))
-    return Phase(kernel, tuple([arguments[var] for var in params]), draft.items, work, draft.whole)
+    copies = _copies(draft, arrays)
+    names = None if copies is None else (str(arguments[copies[0]]), str(arguments[copies[1]]))
+    return Phase(kernel, tuple([arguments[var] for var in params]), draft.items, work, draft.whole, names)
+
+
+def _copies(draft: Draft, arrays: Mapping[Var, Array]) -> tuple[Var, Var] | None:
+    """The result and the operand of a loop that copies. A loop made of such a one, for derivatives, may compute
+    something else, and between temporaries."""
+    if draft.copies is None or [arrays[pointer].role for pointer in draft.copies] != ["out", "in"]:
+        return None
+    body = draft.body
+    while len(body) == 1 and isinstance(body[0], For):
+        body = body[0].body
+    *before, last = body
+    if draft.prologue or not all(isinstance(statement, Assign) for statement in before):
+        return None
+    if not isinstance(last, Store) or not isinstance(last.value, Load):
+        return None
+    return draft.copies if (last.pointer, last.value.pointer) == draft.copies else None
 
 
 def _batched(body: Body, draft: Draft, batch: Batch) -> Draft:

@@ -59,6 +59,9 @@ class Entry:
         self._written = [(int(k), number) for k, number in numbers["written"].items()]
         self._faults = [(Trace.checked[int(k)], number) for k, number in numbers["faults"].items()]
         self.writes = [k for k, _ in self._written]
+        self._in_place = {
+            k for k, number in self._written if executable.donated.get(number) == self._given.index(k)
+        }  # fmt: skip
         single = {tree.flatten(self._result)[0][k] for k in trace.single}
         self._scalars = frozenset(k for k, shape in enumerate(shapes) if shape.dims == () and k not in single)
 
@@ -73,6 +76,9 @@ class Entry:
         return is_quick() and (not shared or same_arrays(leaves) == self.same)  # None: the longer way says why not
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
+        for k in self.writes:
+            if not leaves[k].flags.writeable:
+                raise ArgumentError(f"'{self.name}' changes an argument in place", "it is read-only", "pass a copy")
         inputs = []
         for k in self._given:
             leaf = leaves[k]
@@ -89,9 +95,8 @@ class Entry:
                 raise_fault(name, checks, word)
         for k, number in self._written:
             target = leaves[k]
-            if not target.flags.writeable:
-                raise ArgumentError(f"'{self.name}' changes an argument in place", "it is read-only", "pass a copy")
-            np.copyto(target, outputs[number])
+            if not (k in self._in_place and target.flags.c_contiguous):
+                np.copyto(target, outputs[number])
         result = self._result
         if type(result) is int:
             return self._owned(outputs, result)

@@ -292,7 +292,7 @@ class NumpyFunction:
         key = (structure, self._key(own))
         entry = self._entries.get(key)
         if entry is None or not entry.fits(own):
-            variant, compiled = self._until_decided(bound, lambda variant, arrays: _lowered(variant, arrays).compile())
+            variant, compiled = self._until_decided(bound, _compiled)
             entry = Entry(compiled, variant.spec, self.name, len(own), variant.trace)
             self._entries[structure, self._key(own)] = entry  # integers may be known now
             if plain:
@@ -422,6 +422,16 @@ def _thawed(value: Any) -> Any:
 
 def _lowered(variant: Variant, arrays: list) -> Any:
     return variant.jitted.lower(*arrays)
+
+
+def _compiled(variant: Variant, arrays: list) -> Any:
+    """The program, which computes the arguments that it changes in their memory where it can."""
+    lowered = _lowered(variant, arrays)
+    results = lowered.out_tree
+    written = tree.unflatten(results, list(range(results.num_leaves)))["written"]
+    known = {number for number, *_ in variant.spec.known}
+    given = [k for k in range(len(arrays) + len(known)) if k not in known]
+    return lowered.compile_in_place({number: given.index(int(k)) for k, number in written.items()})
 
 
 def _result(value: Any) -> Any:

@@ -37,7 +37,8 @@ class CompileOptions:
     shardings.
     autotune: whether candidate programs are timed; arguments: returns the values to time them on, None where the
     arguments are known by their shapes only. steady: the parameters that receive the same arrays in most calls: a
-    backend may reuse values that depend only on them.
+    backend may reuse values that depend only on them. updates: result -> the parameter in whose memory a backend may
+    compute it.
     """
 
     device: str = "cpu:0"
@@ -50,6 +51,7 @@ class CompileOptions:
     autotune: bool = False
     arguments: Callable[[], list[np.ndarray] | None] = lambda: None
     steady: frozenset[int] = frozenset()
+    updates: Mapping[int, int] = field(default_factory=dict)
 
 
 class Backend(ABC):

@@ -20,7 +20,12 @@ class CpuBackend(DeviceBackend):
             return autotuned(module, options.arguments(), fusion=options.fusion, donated=options.donated)
         index = parse_device_name(options.device).index
         return compile_module(
-            module, fusion=options.fusion, donated=options.donated, device=index, steady=options.steady
+            module,
+            fusion=options.fusion,
+            donated=options.donated.union(options.updates.values()),
+            device=index,
+            updates=options.updates,
+            steady=options.steady,
         )
 
     def compile_open(self, module: Module, options: CompileOptions) -> Executable:

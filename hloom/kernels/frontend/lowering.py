@@ -149,7 +149,9 @@ class Lowering(Statements):
         for name in sorted(written):
             given = self.names[name]
             assert isinstance(given, View)
-            changed[name] = self.names[name] = replace(self._copied(given), name=name)
+            made = self._copied(given)
+            self.drafts[-1] = replace(self.drafts[-1], copies=(made.pointer, given.pointer))
+            changed[name] = self.names[name] = replace(made, name=name)
         for name, part in parts.items():
             self.names[name] = self._part_of(part, name)
         *statements, last = definition.body
