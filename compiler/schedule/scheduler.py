@@ -23,6 +23,7 @@ from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnInde
 from hloom.compiler.schedule.fused_loops import whole_loops
 from hloom.compiler.schedule.messages import ByMessages, Messages
 from hloom.compiler.schedule.overlap import with_late_ends
+from hloom.compiler.schedule.overwriting import is_of_kernel, kernel_updates, may_overwrite, only_updated, read_in_place
 from hloom.compiler.schedule.preparation import Preparation
 from hloom.compiler.schedule.steps import (
     ArriveStep,
@@ -43,7 +44,6 @@ from hloom.compiler.schedule.steps import (
 )
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.collective import NUMBERS
 from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
@@ -300,10 +300,10 @@ class Planner:
         if value.shape is not parameter.shape:
             return None
         if value.opcode in IN_PLACE and len(computation.outputs()) == 1:
-            return positions[0] if _only_updated(computation, value, parameter) else None
-        if _is_of_kernel(value):
-            return positions[0] if _kernel_updates(value, parameter) else None
-        return positions[0] if _read_in_place(computation, parameter) else None
+            return positions[0] if only_updated(computation, value, parameter) else None
+        if is_of_kernel(value):
+            return positions[0] if kernel_updates(value, parameter) else None
+        return positions[0] if read_in_place(computation, parameter) else None
 
     def _may_overwrite(self, instruction: Instruction) -> bool:
         """Whether any operand may be overwritten by a result."""
@@ -312,7 +312,7 @@ class Planner:
             found = self.overwriting[instruction] = (
                 not self.collectives.handles(instruction)  # other devices read it
                 and not self.target.runs_on_host(instruction)
-                and _may_overwrite(self._computation(instruction))
+                and may_overwrite(self._computation(instruction))
             )
         return found
 
@@ -371,7 +371,7 @@ class Planner:
         root = computation.root
         if root.opcode in IN_PLACE and 0 not in shared and root.operands[0] in computation.parameters:
             position = computation.parameters.index(root.operands[0])
-            if _only_updated(computation, root, root.operands[0]):
+            if only_updated(computation, root, root.operands[0]):
                 # The array is still live: a copy is updated.
                 source, target = self.buffers[inputs[position]][0], self.buffers[instruction][0]
                 if source is not target:
@@ -393,7 +393,7 @@ class Planner:
         if not self._may_overwrite(instruction):
             return shared
         now = self.time[instruction]
-        updates = computation.root.opcode in IN_PLACE or _is_of_kernel(computation.outputs()[0])
+        updates = computation.root.opcode in IN_PLACE or is_of_kernel(computation.outputs()[0])
         for k, buffer in enumerate(self.buffers[instruction]):
             donor = self._donor(instruction, buffer, now, set(shared.values()), updates)
             if donor is not None:
@@ -530,57 +530,12 @@ class Planner:
         return HostStep(instruction, [b.assigned for b in inputs], [b.assigned for b in outputs])
 
 
-def _only_updated(computation: Computation, update: Instruction, parameter: Instruction) -> bool:
-    """Whether a parameter is the updated array, without other readers."""
-    if update.operands[0] is not parameter or update.operands.count(parameter) != 1:
-        return False
-    return [i for i in computation.instructions if parameter in i.operands] == [update]
-
-
-def _is_of_kernel(value: Instruction) -> bool:
-    """Whether a value is a result of a kernel that a user wrote."""
-    return value.opcode == "get-tuple-element" and value.operands[0].opcode == "kernel"
-
-
-def _kernel_updates(value: Instruction, parameter: Instruction) -> bool:
-    """Whether such a result is an operand with changes."""
-    kernel = value.operands[0]
-    if kernel.operands.count(parameter) != 1:
-        return False
-    return kernel["kernel"].program.updates(value["index"], kernel.operands.index(parameter))
-
-
-def _may_overwrite(computation: Computation) -> bool:
-    """Whether a kernel of a computation may write a result over an operand."""
-    if computation.outputs()[0].opcode in IN_PLACE:
-        return True
-    if _is_of_kernel(computation.outputs()[0]):
-        return any(_kernel_updates(o, p) for o in computation.outputs() for p in computation.parameters)
-    if not any(OPS[i.opcode].family == "elementwise" for i in computation.instructions):
-        return False
-    return any(_read_in_place(computation, parameter) for parameter in computation.parameters)
-
-
 def _fills(bytes: Size, given: Size) -> bool:
     """Whether a result has as many bytes as an argument, and is not empty. Open sizes must be the same expression, as a
     guard would hold for one call's size only."""
     if isinstance(bytes, SizeExpression) or isinstance(given, SizeExpression):
         return isinstance(bytes, SizeExpression) and isinstance(given, SizeExpression) and bytes.terms == given.terms
     return bytes == given > 0
-
-
-def _read_in_place(computation: Computation, parameter: Instruction) -> bool:
-    """Whether a parameter is read only at the written index: everything computed from it is element-wise."""
-    affected = {parameter}
-    for instruction in computation.instructions:
-        if affected.isdisjoint(instruction.operands):
-            continue
-        if instruction is computation.root and instruction.opcode == "tuple":
-            continue
-        if OPS[instruction.opcode].family != "elementwise" or instruction.dims != parameter.dims:
-            return False
-        affected.add(instruction)
-    return len(affected) > 1
 
 
 def _with_literals(computation: Computation, inputs: list[Instruction]) -> Computation:
