@@ -10,7 +10,7 @@ from hloom.kernels.derivatives.activity import statements_of
 from hloom.kernels.frontend.races import Loops, index_of
 from hloom.kernels.programs import Body, Draft
 
-__all__ = ["is_disjoint"]
+__all__ = ["is_disjoint", "loops_of"]
 
 
 def is_disjoint(draft: Draft, pointer: Var, body: Body) -> bool:
@@ -19,7 +19,7 @@ def is_disjoint(draft: Draft, pointer: Var, body: Body) -> bool:
         return True
     digits = draft.digits or (draft.item,)
     statements = [s for one in statements_of(draft) for s in one.walk()]
-    loops = _loops(statements, digits, body)
+    loops = loops_of(statements, digits, body)
     ranges: list[tuple[int, int]] = []  # of the indexes without their digits' terms
     factors: set[tuple[int, ...]] = set()
     for index in dict.fromkeys(_indices(statements, pointer)):
@@ -37,7 +37,7 @@ def is_disjoint(draft: Draft, pointer: Var, body: Body) -> bool:
     return _are_apart(width, dict(zip(digits, map(abs, factors.pop()), strict=True)), body)
 
 
-def _loops(statements: list[Stmt], digits: Sequence[Var], body: Body) -> Loops:
+def loops_of(statements: list[Stmt], digits: Sequence[Var], body: Body) -> Loops:
     """The loops of a kernel whose iterations have these digits."""
     loops = Loops(known=dict(body.sizes))
     loops.parallel = dict.fromkeys(digits)

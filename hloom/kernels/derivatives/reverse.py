@@ -31,8 +31,9 @@ from hloom.compiler.kernel_ir.types import REGISTER
 from hloom.ir.records import replace
 from hloom.kernels.derivatives.activity import FLOATS, active, floats, statements_of, unsupported
 from hloom.kernels.derivatives.cotangents import Cotangents
-from hloom.kernels.derivatives.disjoint import is_disjoint
+from hloom.kernels.derivatives.disjoint import is_disjoint, loops_of
 from hloom.kernels.derivatives.tape import Place, Tape
+from hloom.kernels.frontend.races import index_of
 from hloom.kernels.programs import Array, Body, Draft, fault_array
 
 __all__ = ["cotangents_of"]
@@ -181,6 +182,9 @@ class _Loop:
         self.tape = Tape(of.body.name, draft, of.body.trips, of.body.names, separate)
         self.separate = separate
         self.stored = {s.pointer for s in _walk(self.statements, of.fault) if isinstance(s, Store)}
+        every = [one for s in self.statements for one in s.walk()]
+        digits = draft.digits or (() if draft.item is None else (draft.item,))
+        self.loops = loops_of(every, digits, of.body)
         self.places: dict[int, Place] = {}  # by the statement whose old value is kept
         self.tests: dict[int, Place] = {}  # of branches
         self.kept: dict[Var, Place] = {}  # of variables that are not computed again
@@ -231,12 +235,12 @@ class _Loop:
     # --- what is kept
 
     def _plan(self, block: Sequence[Stmt], loops: list[For]) -> None:
-        for s in block:
+        for position, s in enumerate(block):
             if _is_check(s, self.of.fault):
                 continue
             match s:
                 case Assign(var=var, value=value) if not var.varies:
-                    if var in self.needed and not self._again(value, block):
+                    if var in self.needed and not self._again(value, block, position):
                         self.kept[var] = self.tape.place(var.type, loops)
                 case Assign(var=var) if var in self.needed:
                     self.places[id(s)] = self.tape.place(var.type, loops)
@@ -255,13 +259,28 @@ class _Loop:
                     self._plan(then, loops)
                     self._plan(other, loops)
 
-    def _again(self, value: Expr, block: Sequence[Stmt]) -> bool:
-        """Whether a value can be computed again at the end of its block: nothing that it is made of has changed."""
+    def _again(self, value: Expr, block: Sequence[Stmt], position: int) -> bool:
+        """Whether a value can be computed again at the end of its block: nothing that it is made of has changed.
+
+        There, going back, arrays have the elements that they had after the block's last statement.
+        """
         changed = {v for v in assigned(block) if v.varies}
         for part in value.walk():
-            if isinstance(part, Load) and part.pointer in self.stored:
+            if isinstance(part, Load) and part.pointer in self.stored and not self._stays(part, block[position + 1 :]):
                 return False
             if isinstance(part, Var) and part in changed:
+                return False
+        return True
+
+    def _stays(self, load: Load, after: Sequence[Stmt]) -> bool:
+        """Whether the statements that follow store to other elements, as far as can be proved."""
+        stores = [s for s in _walk(after, self.of.fault) if isinstance(s, Store) and s.pointer is load.pointer]
+        if not stores:
+            return True
+        place = index_of(load.index, self.loops)
+        for store in stores:
+            other = index_of(store.index, self.loops)
+            if place is None or other is None or not (place - other).number:
                 return False
         return True
 
