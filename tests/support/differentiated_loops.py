@@ -63,7 +63,7 @@ class LoopProgram:
                     for kind, (di, dj), tree in self.statements:
                         if kind == "branch" and i % 3 == 0:
                             continue
-                        value = 0.4 * self._value(tree, a, c, places, i, slice(None) if kind == "row" else j, np)
+                        value = np.sin(self._value(tree, a, c, places, i, slice(None) if kind == "row" else j, np))
                         at = (i + di,) if kind == "row" else (i + di, j + dj)
                         a[at] = a[at] * 0.5 + value if kind == "add" else value
         return (a * np.cos(np.arange(a.size).reshape(a.shape))).sum()
@@ -109,7 +109,7 @@ class LoopProgram:
 
                 def changed(a, kind=kind, di=di, dj=dj, tree=tree):
                     column = slice(None) if kind == "row" else j
-                    value = 0.4 * self._value(tree, a, constants, indices, i, column, hnp)
+                    value = hnp.sin(self._value(tree, a, constants, indices, i, column, hnp))  # bounded
                     at = (i + di,) if kind == "row" else (i + di, j + dj)
                     return a.at[at].set(a[at] * 0.5 + value if kind == "add" else value)
 
@@ -158,6 +158,7 @@ def _check_gradient(program: LoopProgram, seed: int) -> None:
     x, c, places = arguments(9, seed)
     way = np.random.default_rng(seed).normal(size=x.shape)
     found = program.of_numpy(x + 1j * STEP * way, c, places)
+    assert np.isfinite(found), "the program itself overflows"
     function = program.function(c, places)
     value, gradient = hl.jit(hl.value_and_grad(function))(x)
     np.testing.assert_allclose(value, found.real, rtol=1e-11, atol=1e-12, err_msg="the value")
