@@ -145,7 +145,7 @@ class Names(Expressions):
         (_, _), joined, still_weak = self.promoted(
             Number(value.expr, dtype, weak), Number(value.expr, value.dtype, value.weak)
         )
-        if PRED in (dtype, value.dtype) and (weak or value.weak):
+        if weak is not value.weak and (value.dtype if weak else dtype) == PRED:
             still_weak = True  # a number of Python; the truth value is one too
         if value.weak and not still_weak and joined.kind in "iu" and not self.holds(joined, value):
             joined = S64  # a Python integer that need not fit into the dtype of other assignments
