@@ -18,6 +18,7 @@ from hloom.dispatch.signature import distinct
 from hloom.errors import ArgumentError, ConcretizationTypeError, DTypeError, HloomError
 from hloom.ir.process import forking
 from hloom.ir.records import record
+from hloom.ir.source import Source
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
 from hloom.njit.arguments.fallback import Fallback
@@ -145,6 +146,11 @@ class Variant:
             leaves = tree.flatten(result)[0]
             self.trace.single = [k for k, v in enumerate(leaves) if isinstance(v, (Array, np.ndarray)) and not v.ndim]
             return {"result": tree.map(_result, result), "written": written, "faults": self.trace.faults()}
+        except HloomError as error:
+            if error.source is None:  # of a result, which no line reads
+                code = self.function.program.function.__code__
+                error.source = Source(code.co_filename, code.co_firstlineno, self.function.name)
+            raise
         finally:
             watching.reset(watched)
             noting.reset(noted)
