@@ -145,15 +145,18 @@ class Variant:
                 )  # fmt: skip
             leaves = tree.flatten(result)[0]
             self.trace.single = [k for k, v in enumerate(leaves) if isinstance(v, (Array, np.ndarray)) and not v.ndim]
-            return {"result": tree.map(_result, result), "written": written, "faults": self.trace.faults()}
-        except HloomError as error:
-            if error.source is None:  # of a result, which no line reads
-                code = self.function.program.function.__code__
-                error.source = Source(code.co_filename, code.co_firstlineno, self.function.name)
-            raise
+            return {"result": self._results(result), "written": written, "faults": self.trace.faults()}
         finally:
             watching.reset(watched)
             noting.reset(noted)
+
+    def _results(self, result: Any) -> Any:
+        try:
+            return tree.map(_result, result)
+        except HloomError as error:  # no line of the function reads its result
+            code = self.function.program.function.__code__
+            error.source = Source(code.co_filename, code.co_firstlineno, self.function.name)
+            raise
 
     def _values(self, arrays: Sequence[Any]) -> list[Any]:
         """The values of the arguments' leaves."""
@@ -362,7 +365,7 @@ class NumpyFunction:
         try:
             return run()
         except Undecided as error:
-            if variant.trace.refused:
+            if variant.trace.refused and not error.is_key:  # no kernel would take a key that is not known
                 raise variant.trace.refused[0] from None
             raise ArgumentError(
                 f"{error.what} that is known while '{self.name}' is compiled",

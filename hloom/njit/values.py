@@ -41,9 +41,9 @@ watching: ContextVar[Callable] = ContextVar("watching", default=watch)
 class Undecided(Exception):
     """A number has to be known while the program is traced."""
 
-    def __init__(self, what: str):
+    def __init__(self, what: str, is_key: bool = False):
         super().__init__(what)
-        self.what, self.source = what, current_source()
+        self.what, self.source, self.is_key = what, current_source(), is_key
 
 
 class Value:
@@ -106,7 +106,7 @@ class Value:
         return self._known("text")
 
     def __hash__(self) -> int:
-        return self._known("a key")
+        raise Undecided("a key", is_key=True)
 
     def __array__(self, dtype=None, copy=None):
         self._known("an array")

@@ -129,7 +129,7 @@ def changes_a_row_of_a_list(x):
         (changes_an_attribute, UnsupportedError, "attribute", 1),
         (raises_by_elements, ArgumentError, "the condition of a raise", 2),
         (looks_in_a_set, ArgumentError, "an element of a set", 1),
-        (collects_in_a_set, UnsupportedError, "a change of a set in a loop", None),
+        (collects_in_a_set, ArgumentError, "a key that is known", 4),
         (changes_a_row_of_a_list, UnsupportedError, "element of a list", 2),
         (generator, UnsupportedError, "generator", 1),
         (tries, UnsupportedError, "try", 1),
