@@ -11,6 +11,7 @@ from hloom.dispatch.jit import call_settings
 from hloom.errors import ArgumentError
 from hloom.ir.source import device_scopes
 from hloom.kernels.faults import raise_fault
+from hloom.njit.arguments.instances import unpacked
 from hloom.njit.control import Trace
 from hloom.njit.values import PYTHON
 from hloom.runtime.buffer import is_exclusive
@@ -102,7 +103,7 @@ class Entry:
             return self._owned(outputs, result)
         if result is None:
             return None
-        return tree.map(lambda number: self._owned(outputs, number), result)
+        return unpacked(tree.map(lambda number: self._owned(outputs, number), result))
 
     def _owned(self, outputs: list, number: int) -> Any:
         """A result that only the caller has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import functools
 import operator
 from abc import abstractmethod
@@ -19,6 +20,7 @@ from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
 from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.kernels.frontend.memory import FAULT_BITS
 from hloom.njit import functions
+from hloom.njit.arguments.instances import data_of
 from hloom.njit.elements import OfElements, each_element
 from hloom.njit.items import Items, Range, range_of
 from hloom.njit.loops import kernel_of
@@ -120,6 +122,8 @@ class Runtime:
     # --- calls, attributes, indices
 
     def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if function is dataclasses.replace:
+            return function(*args, **kwargs)
         if isinstance(function, InProgram):
             return function.in_program(self, *args, **kwargs)
         function, of_elements = of_numba(getattr(function, "written", function))
@@ -157,6 +161,9 @@ class Runtime:
         if isinstance(owner, np.ndarray) and name not in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes"):
             owner = as_value(owner)
         if not isinstance(owner, Value):
+            computed = getattr(type(owner), name, None) if name not in data_of(owner) else None
+            if isinstance(computed, property) and dataclasses.is_dataclass(owner) and computed.fget is not None:
+                return self.call(computed.fget, owner)
             return getattr(owner, name)
         if name in functions.ATTRIBUTES:
             return functions.method(owner, name)

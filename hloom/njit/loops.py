@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from hloom.ir.types import Shape
 from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
 from hloom.kernels.instances import instance
+from hloom.njit.arguments.instances import data_of
 from hloom.njit.items import Items, Range
 from hloom.njit.liveness import assigned, read, rebound, surely_assigned
 from hloom.njit.lowering import NumpyLowering
@@ -41,6 +43,9 @@ class _Arguments:
             assert isinstance(self.node, ast.For)
             self.node.iter = ast.copy_location(self._named(items, bound), self.node.iter)
             ast.fix_missing_locations(self.node)
+        attributes = _Attributes(bound, loop.assigned, outside)
+        self.node = ast.fix_missing_locations(attributes.visit(self.node))
+        bound |= attributes.found
         self.shapes: dict[str, Any] = {}
         self.given: list[Any] = []
         self.weak: set[str] = set()
@@ -129,6 +134,44 @@ class _Arguments:
     def ref_of(self, whole: str) -> Memory | Array:
         """What an argument is the value of: a Ref, or a view whose place in it is computed."""
         return next(a if a.moved else a.ref for a in self.arrays.values() if self.wholes[id(a.ref)] == whole)
+
+
+class _Attributes(ast.NodeTransformer):
+    """`p.x` of instances and `d["x"]` of dicts as names of their own. found: their values."""
+
+    def __init__(self, bound: Mapping[str, Any], assigned: frozenset[str], outside: Mapping[str, Any]):
+        self.bound, self.assigned = bound, assigned
+        self.taken = {*bound, *outside}
+        self.found: dict[str, Any] = {}
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return self._named(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        return self._named(node)
+
+    def _named(self, node: ast.Attribute | ast.Subscript) -> ast.expr:
+        value = self._value(node)
+        if not isinstance(value, (Value, np.ndarray)):
+            self.generic_visit(node)
+            return node
+        name = re.sub(r"\W+", "_", ast.unparse(node)).strip("_")
+        while self.found.get(name, value) is not value or name in self.taken:
+            name += "_"
+        self.found[name] = value
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
+
+    def _value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Name(id=name) if name not in self.assigned:
+                return self.bound.get(name)
+            case ast.Attribute(value=owner, attr=name, ctx=ast.Load()):
+                found = self._value(owner)
+                return None if isinstance(found, dict) else data_of(found).get(name)
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+                found = self._value(owner)
+                return found.get(key) if isinstance(found, dict) else None
+        return None
 
 
 def kernel_of(

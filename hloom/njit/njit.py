@@ -15,13 +15,14 @@ from hloom.arrays.array import Array as HloomArray
 from hloom.contexts import enable_x64
 from hloom.dispatch.jit import jit
 from hloom.dispatch.signature import distinct
-from hloom.errors import ArgumentError, ConcretizationTypeError, DTypeError, HloomError
+from hloom.errors import ArgumentError, ConcretizationTypeError, DTypeError, HloomError, UnsupportedError
 from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.ir.source import Source
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
 from hloom.njit.arguments.fallback import Fallback
+from hloom.njit.arguments.instances import flatten, packed_result, unflatten, unpacked
 from hloom.njit.arguments.signatures import Signature, chosen, split
 from hloom.njit.calls import Entry, is_quick, same_arrays, settings
 from hloom.njit.control import Runtime, Trace
@@ -125,7 +126,7 @@ class Variant:
         values = self._values(arrays)
         same = dict(spec.same or ())
         before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
-        arguments = dict(zip(spec.names, tree.unflatten(spec.tree, values), strict=True))
+        arguments = dict(zip(spec.names, unflatten(spec.tree, values), strict=True))
         self.trace = Trace(current_trace())
         self.trace.begin()
         watched, noted = watching.set(self.trace.watch), noting.set(self.trace.outside.add)
@@ -143,6 +144,8 @@ class Variant:
                     "arguments of a compiled NumPy program that changes one in place",
                     "two of them share memory, and are not the same array", "pass the whole array, and index it inside",
                 )  # fmt: skip
+            self._require_kept(values, list(arguments.values()))
+            result = packed_result(result)
             leaves = tree.flatten(result)[0]
             self.trace.single = [k for k, v in enumerate(leaves) if isinstance(v, (Array, np.ndarray)) and not v.ndim]
             return {"result": self._results(result), "written": written, "faults": self.trace.faults()}
@@ -154,9 +157,25 @@ class Variant:
         try:
             return tree.map(_result, result)
         except HloomError as error:  # no line of the function reads its result
-            code = self.function.program.function.__code__
-            error.source = Source(code.co_filename, code.co_firstlineno, self.function.name)
+            error.source = self._definition
             raise
+
+    @property
+    def _definition(self) -> Source:
+        code = self.function.program.function.__code__
+        return Source(code.co_filename, code.co_firstlineno, self.function.name)
+
+    def _require_kept(self, values: list[Any], arguments: list[Any]) -> None:
+        """Refuses changes of lists, dicts and instances that are arguments: those of the caller would not change."""
+        leaves, structure = flatten(arguments)
+        if structure != self.spec.tree or any(a is not b for a, b in zip(leaves, values, strict=True)):
+            names = self.spec.names
+            changed = [n for n, v in zip(names, arguments, strict=True) if not isinstance(v, (Value, np.ndarray))]
+            raise UnsupportedError(
+                f"a change of an argument of '{self.function.name}', which is a list, a dict or an instance",
+                f"one of {', '.join(changed)} has other elements",
+                "write into its arrays, x[:] = y, or return the new value", self._definition,
+            )  # fmt: skip
 
     def _values(self, arrays: Sequence[Any]) -> list[Any]:
         """The values of the arguments' leaves."""
@@ -248,7 +267,7 @@ class NumpyFunction:
     def _longer_call(self, args, kwargs):
         """A call that compiles, or whose arguments are trees, hloom's arrays or traced values."""
         bound = self._bound(args, kwargs)
-        leaves, structure = tree.flatten(list(bound.values()))
+        leaves, structure = flatten(list(bound.values()))
         is_plain = current_trace() is None and not any(isinstance(leaf, Tracer) for leaf in leaves)
         if is_plain and self._fallback is not None:
             return self._compiled_or_not(self._fallback, bound, leaves, structure)
@@ -283,7 +302,7 @@ class NumpyFunction:
                 _require_numpy(leaves, entry.writes, self.name)
                 return entry(own)
         if any(isinstance(leaf, HloomArray) for leaf in leaves):
-            bound = dict(zip(bound, tree.unflatten(structure, own), strict=True))
+            bound = dict(zip(bound, unflatten(structure, own), strict=True))
         given = inspect.BoundArguments(self.signature, bound)
         return fallback.run(reason, given.args, given.kwargs)
 
@@ -293,7 +312,7 @@ class NumpyFunction:
         _require_numpy(leaves, [int(k) for k in made["written"]], self.name)
         for k, value in made["written"].items():
             np.copyto(leaves[int(k)], np.asarray(value))
-        return made["result"]
+        return unpacked(made["result"])
 
     def _entry(self, bound: dict[str, Any], structure: Any, own: list, plain: bool) -> Entry:
         """The compiled program for arguments, with arrays of NumPy as leaves. plain: whether the leaves are the
@@ -311,7 +330,7 @@ class NumpyFunction:
     def pure(self, *args, **kwargs):
         """(the result, the last values of the arguments that it changes, by number of their leaf). Changes nothing."""
         made = self._in_program(self._bound(args, kwargs))
-        return made["result"], made["written"]
+        return unpacked(made["result"]), made["written"]
 
     def lower(self, *args, **kwargs):
         """As `hl.jit(f).lower(...)`."""
@@ -350,7 +369,7 @@ class NumpyFunction:
                 # What is refused for an unknown integer, as a size or a branch on it, may be taken for a known one;
                 # functions of hloom have sizes, axes and orders that are known.
                 more = (INTEGERS, NUMBERS) if wanted else (INTEGERS,)
-                leaves = [v for v in tree.flatten(list(bound.values()))[0] if not isinstance(v, self._known)]
+                leaves = [v for v in flatten(list(bound.values()))[0] if not isinstance(v, self._known)]
                 known = next((types for types in more if any(isinstance(v, types) for v in leaves)), None)
                 if known is None:
                     return variant, self._decided(variant, functools.partial(_raise, error))
@@ -365,7 +384,7 @@ class NumpyFunction:
         try:
             return run()
         except Undecided as error:
-            if variant.trace.refused and not error.is_key:  # no kernel would take a key that is not known
+            if variant.trace.refused and not error.always:  # no kernel would take what is not known
                 raise variant.trace.refused[0] from None
             raise ArgumentError(
                 f"{error.what} that is known while '{self.name}' is compiled",
@@ -383,7 +402,7 @@ class NumpyFunction:
 
     def _arguments(self, bound: dict[str, Any], constant: tuple[type, ...]) -> tuple[Spec, list]:
         """constant: the types of numbers that are constants of the program."""
-        leaves, structure = tree.flatten(list(bound.values()))
+        leaves, structure = flatten(list(bound.values()))
         known, python, arrays = [], [], []
         for k, leaf in enumerate(leaves):
             kind = type(leaf)

@@ -328,7 +328,8 @@ class _Rewriter(ast.NodeTransformer):
             part = self.runtime("attribute", node.value, ast.Constant(node.attr), at=node)
             target = self.runtime("target", part, at=node)
             return ast.copy_location(ast.Subscript(target, ast.Constant(...), node.ctx), node)
-        _unsupported(Source(self.file, node.lineno, self.name), "a change of an attribute", "return the new value")
+        _unsupported(Source(self.file, node.lineno, self.name), "a change of an attribute",
+                     "write into its array, p.x[:] = y, or return the new value")  # fmt: skip
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)

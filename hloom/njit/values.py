@@ -39,11 +39,11 @@ watching: ContextVar[Callable] = ContextVar("watching", default=watch)
 
 
 class Undecided(Exception):
-    """A number has to be known while the program is traced."""
+    """A number has to be known while the program is traced. always: in loops that are kernels too."""
 
-    def __init__(self, what: str, is_key: bool = False):
+    def __init__(self, what: str, always: bool = False):
         super().__init__(what)
-        self.what, self.source, self.is_key = what, current_source(), is_key
+        self.what, self.always, self.source = what, always, current_source()
 
 
 class Value:
@@ -100,13 +100,13 @@ class Value:
         return self._known("an integer")
 
     def __str__(self) -> str:
-        return self._known("text")
+        raise Undecided("text", always=True)
 
     def __format__(self, spec: str) -> str:
-        return self._known("text")
+        raise Undecided("text", always=True)
 
     def __hash__(self) -> int:
-        raise Undecided("a key", is_key=True)
+        raise Undecided("a key", always=True)
 
     def __array__(self, dtype=None, copy=None):
         self._known("an array")

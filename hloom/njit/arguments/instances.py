@@ -1,0 +1,99 @@
+"""Dataclass instances as arguments and results of NumPy programs: trees of their attributes.
+
+Users' classes are not registered with `hloom.tree`: elsewhere in their programs instances stay what they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from hloom.tree import pytrees as tree
+
+__all__ = ["Packed", "data_of", "flatten", "packed_result", "unflatten", "unpacked"]
+
+
+class Packed:
+    """An instance as a node of trees. kind: its class. names, values: of its attributes."""
+
+    __slots__ = ("kind", "names", "values")
+
+    def __init__(self, kind: type, names: tuple[str, ...], values: Iterable[Any]):
+        self.kind, self.names, self.values = kind, names, tuple(values)
+
+
+class Constant:
+    """A part of a result that is no number: text, an enumeration's member, a type."""
+
+    __slots__ = ("value",)
+    types = (str, bytes, enum.Enum, np.dtype, type)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+tree.register(Constant, lambda c: ((), c.value), lambda value, _: Constant(value))
+tree.register(Packed, lambda p: (p.values, (p.kind, p.names)), lambda data, values: Packed(data[0], data[1], values))
+
+
+def _is_instance(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type) and not tree.is_tree_node(type(value))
+
+
+def data_of(value: Any) -> dict[Any, Any]:
+    """The attributes of a dataclass instance or a named tuple by name, the entries of a dict by key; else nothing."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, tuple):
+        return {name: getattr(value, name) for name in getattr(value, "_fields", ())}
+    if not _is_instance(value):
+        return {}
+    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
+    return {**fields, **getattr(value, "__dict__", {})}  # methods may have set others
+
+
+def _leaf(value: Any) -> Any:
+    if not _is_instance(value):
+        return value
+    found = data_of(value)
+    return Packed(type(value), tuple(found), [packed(v) for v in found.values()])
+
+
+def packed(value: Any) -> Any:
+    """A tree with its dataclass instances as nodes."""
+    leaves, structure = tree.flatten(value)
+    return tree.unflatten(structure, map(_leaf, leaves)) if any(map(_is_instance, leaves)) else value
+
+
+def packed_result(value: Any) -> Any:
+    """The tree of a result, with what is no number in its structure."""
+    return tree.map(lambda v: Constant(v) if isinstance(v, Constant.types) else v, packed(value))
+
+
+def unpacked(value: Any) -> Any:
+    """The instances again. They are made without their `__init__`, which may compute."""
+    is_packed = lambda v: isinstance(v, (Packed, Constant))  # noqa: E731
+    nodes, structure = tree.flatten(value, is_packed)
+    return tree.unflatten(structure, map(_instance, nodes)) if any(map(is_packed, nodes)) else value
+
+
+def _instance(node: Any) -> Any:
+    if not isinstance(node, Packed):
+        return node.value if isinstance(node, Constant) else node
+    made: Any = object.__new__(node.kind)
+    for name, value in zip(node.names, node.values, strict=True):
+        object.__setattr__(made, name, unpacked(value))  # frozen ones too
+    return made
+
+
+def flatten(value: Any) -> tuple[list[Any], Any]:
+    """(leaves, structure) with those of instances."""
+    return tree.flatten(packed(value))
+
+
+def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
+    return unpacked(tree.unflatten(structure, leaves))
