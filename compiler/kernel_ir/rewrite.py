@@ -6,6 +6,7 @@ Expressions are immutable, so what does not change is shared; statements are mad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from hloom.compiler.kernel_ir.nodes import (
@@ -33,6 +34,7 @@ __all__ = [
     "variables_of",
     "with_arrays",
     "with_expressions",
+    "with_distinct_variables",
     "with_own_variables",
     "with_variables",
 ]
@@ -162,6 +164,22 @@ def with_own_variables(kernel: Kernel) -> Kernel:
     own = {var: Var(var.type, var.name) for var in (*kernel.params, *assigned(kernel.body))}
     params = tuple([own[param] for param in kernel.params])
     return Kernel(kernel.name, params, [with_variables(statement, own) for statement in kernel.body])
+
+
+def with_distinct_variables(kernel: Kernel) -> Kernel:
+    """A kernel whose variables of one name have one type: the same one, or a copy. Its parts may have been written
+    apart from each other."""
+    first: dict[str, str] = {}
+    own: dict[Var, Var] = {}
+    taken = {var.name for var in (*kernel.params, *assigned(kernel.body))}
+    for var in assigned(kernel.body):
+        if first.setdefault(var.name, var.type) != var.type and var not in own:
+            name = next(n for k in count(1) if (n := f"{var.name}_{k}") not in taken)
+            taken.add(name)
+            own[var] = Var(var.type, name, var.varies)
+    if not own:
+        return kernel
+    return Kernel(kernel.name, kernel.params, [with_variables(statement, own) for statement in kernel.body])
 
 
 def with_arrays(statements: Iterable[Stmt], places: Mapping[Var, tuple[Var, Expr]]) -> list[Stmt]:

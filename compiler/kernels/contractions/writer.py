@@ -28,7 +28,7 @@ from hloom.compiler.kernel_ir.builder import (
 from hloom.compiler.kernel_ir.functions import by_name
 from hloom.compiler.kernel_ir.names import Names
 from hloom.compiler.kernel_ir.nodes import Assign, Expr, For, If, Kernel, Scratch, Stmt, Together, Var
-from hloom.compiler.kernel_ir.rewrite import variables_of
+from hloom.compiler.kernel_ir.rewrite import variables_of, with_distinct_variables
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions import room
 from hloom.compiler.kernels.contractions.shared import GROUP_COLUMNS, PACK_PARAMS, PRODUCT_PARAMS, Blocking
@@ -108,7 +108,7 @@ class Writer:
     def kernel(self, name: str, body: list[Stmt]) -> NamedKernel:
         """The kernel of a body, with the parameters which it uses."""
         kernel, params = with_used(name, self.given, self.names, body)
-        return KernelSource.of(kernel), params
+        return KernelSource.of(with_distinct_variables(kernel)), params
 
     def scratch(self, name: str, count: int, dtype: str = "") -> Scratch:
         """Scratch memory, of the accumulation dtype unless another one is given."""

@@ -33,6 +33,7 @@ from hloom.compiler.kernel_ir.rewrite import (
     replaced,
     substituted,
     variables_of,
+    with_distinct_variables,
     with_own_variables,
 )
 from hloom.compiler.kernel_ir.rewrite import read as variables_read
@@ -332,3 +333,20 @@ def test_a_copy_shares_no_variables():
     (one,), (other, _) = (list(assigned(copy.body)) for copy in copies)
     assert (one.varies, other.varies, count.varies) == (False, True, False)
     assert not {*copies[0].params} & {*copies[1].params, *first.params}
+
+
+def test_variables_of_one_name_and_two_types_are_two():
+    """An operand of a product and its epilogue are written apart: each begins with v0."""
+    item, number, flag = Var("s64", "i"), Var("f32", "v0"), Var("pred", "v0")
+    out = Var("*f32", "out")
+    body = [
+        Assign(number, cast("f32", item)),
+        Store(out, item, number, "f32"),
+        Assign(flag, compared("<", item, ONE)),
+        If(flag, [Store(out, item, number, "f32")]),
+    ]
+    made = with_distinct_variables(Kernel("k", (out, item), body))
+    assert {(var.name, var.type) for var in assigned(made.body)} == {("v0", "f32"), ("v0_1", "pred")}
+    assert "if v0_1:" in printed(made)
+    same = Kernel("k", (out, item), body[:2])
+    assert with_distinct_variables(same) is same
