@@ -202,6 +202,8 @@ class IndexedPart:
         mode = GatherScatterMode.from_any(mode)
         if not isinstance(values, ArrayMethods) and kind != "apply":
             values = constant(values, x.dtype) if type(values) in NUMBERS else as_operand(values, name)
+        if _is_for_all(x, self.index, kind, values):
+            return _where_mask(x, self.index, kind, values)
         try:
             if is_false(self.index):
                 return x
@@ -314,19 +316,30 @@ def with_static_part(x, read: Index, part):
     return bind("select", mask, spread, x)
 
 
+def _only_mask(x, index):
+    """The traced mask that an index is; None for other indexes."""
+    index = index if not isinstance(index, tuple) else index[0] if len(index) == 1 else None
+    is_mask = isinstance(index, Tracer) and index.dtype == PRED and index.value is None
+    return index if is_mask and index.shape == x.shape[: index.ndim] else None
+
+
+def _is_for_all(x, index, kind: str, values) -> bool:
+    """Whether an update at one traced mask needs no number of selected elements: all get the same values."""
+    mask = _only_mask(x, index)
+    return mask is not None and (kind == "apply" or len(np.shape(values)) <= x.ndim - mask.ndim)
+
+
 def _where_mask(x, index, kind: str, values):
     """The update for one traced mask and values that broadcast over it: an element-wise select."""
-    index = index if not isinstance(index, tuple) else index[0] if len(index) == 1 else None
-    is_mask = isinstance(index, Tracer) and index.dtype == PRED and index.shape == x.shape[: index.ndim]
-    rest = x.shape[index.ndim :] if is_mask else ()
-    plain = kind == "apply" or np.shape(values) == () or (is_mask and len(values.shape) <= len(rest))
-    if not is_mask or not plain:
+    mask = _only_mask(x, index)
+    if mask is None or not _is_for_all(x, index, kind, values):
         raise NonConcreteBooleanIndexError(
             "a change at a boolean index inside of jit",
             f"a traced mask with values {getattr(values, '_shape', values)!r}: the number of selected elements is not "
             "known",
             "use hnp.where(mask, values, x), or a single mask with one value for all elements",
         )
+    rest = x.shape[mask.ndim :]
 
     if kind == "apply":
         new = convert(as_operand(values(x), "at[].apply"), x.dtype)
@@ -335,7 +348,6 @@ def _where_mask(x, index, kind: str, values):
         broadcast_shapes("at[].set (part and values)", [rest, values.shape])
         values = broadcast_dims_to(values, x.shape)
         new = values if kind == "set" else bind(_OPCODES[kind], x, values)
-    mask = index
     if rest:
-        mask = bind("broadcast", index, shape=Shape(PRED, x.shape), dimensions=tuple(range(index.ndim)))
+        mask = bind("broadcast", mask, shape=Shape(PRED, x.shape), dimensions=tuple(range(mask.ndim)))
     return bind("select", mask, new, x)

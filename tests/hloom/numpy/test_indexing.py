@@ -261,6 +261,22 @@ def test_masks():
         hl.jit(lambda x: x.at[x > 0].set(hnp.arange(3.0)))(x)
 
 
+@pytest.mark.parametrize("wrapped", [hl.jit, lambda f: f], ids=["jit", "eager"])
+def test_one_value_for_the_elements_of_a_mask_has_derivatives(wrapped):
+    x, rows = sample((3, 4), "float32"), np.arange(4, dtype=np.float32)
+    mask = x > 0.2
+
+    def slope(update):
+        return wrapped(hl.grad(lambda x: (update(x.at[x > 0.2]) * x).sum()))(hnp.asarray(x))
+
+    np.testing.assert_allclose(slope(lambda part: part.set(0.5)), np.where(mask, 0.5, 2 * x), rtol=1e-6)
+    np.testing.assert_allclose(slope(lambda part: part.add(0.5)), np.where(mask, 2 * x + 0.5, 2 * x), rtol=1e-6)
+    np.testing.assert_allclose(slope(lambda part: part.multiply(3)), np.where(mask, 6 * x, 2 * x), rtol=1e-6)
+    np.testing.assert_allclose(slope(lambda part: part.max(0.5)), np.where(mask & (x < 0.5), 0.5, 2 * x), rtol=1e-6)
+    found = wrapped(hl.grad(lambda x: (x.at[x[:, 0] > 0.2].set(rows) * x).sum()))(hnp.asarray(x))
+    np.testing.assert_allclose(found, np.where(mask[:, :1], rows, 2 * x), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "index, found",
     [
