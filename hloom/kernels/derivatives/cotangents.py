@@ -21,7 +21,7 @@ from hloom.compiler.kernel_ir.nodes import (
 )
 from hloom.compiler.kernel_ir.types import STORED
 from hloom.kernels.derivatives.activity import FLOATS, unsupported
-from hloom.kernels.derivatives.partials import FLAT, has_partials, partial
+from hloom.kernels.derivatives.partials import FLAT, has_partials, partial, scaled
 from hloom.kernels.programs import Names
 
 __all__ = ["Cotangents"]
@@ -122,6 +122,6 @@ class Cotangents:
         elif has_partials(e.function):
             for k, argument in enumerate(e.arguments):
                 if self.depends(argument):
-                    self._give(argument, Binary(e.type, "*", bar, partial(e.function, e.arguments, k)))
+                    self._give(argument, scaled(bar, partial(e.function, e.arguments, k)))
         else:
             raise unsupported(self.name, f"the function '{e.function}' has none")

@@ -17,7 +17,7 @@ from hloom.ir.module import Instruction
 from hloom.ir.op_table import OPS, No
 from hloom.ir.types import DTYPES, HLO_NAME, Shape, compute_dtype
 
-__all__ = ["FLAT", "has_partials", "partial"]
+__all__ = ["FLAT", "has_partials", "partial", "scaled", "where_not_zero"]
 
 _KINDS = ("f32", "f64")
 # Functions whose derivative is zero wherever they have one.
@@ -55,6 +55,30 @@ def partial(function: str, arguments: Sequence[Expr], which: int) -> Expr:
         return own(kind, arguments, which)
     params, made = _by_rule(_opcodes()[base], kind, len(arguments), which)
     return substituted(made, dict(zip(params, arguments, strict=True)))
+
+
+def where_not_zero(value: Expr, function: Callable[[Expr], Expr]) -> Expr:
+    """A linear function of a tangent or a cotangent. Where a test chooses zero, the result is zero, whatever factor the
+    function has: an infinite one too."""
+    zero = number(0.0, value.type)
+    if value == zero:
+        return value
+    if isinstance(value, Choice) and zero in (value.yes, value.no):
+        yes, no = where_not_zero(value.yes, function), where_not_zero(value.no, function)
+        return Choice(yes.type, value.test, yes, no)
+    return function(value)
+
+
+def scaled(value: Expr, factor: Expr) -> Expr:
+    """A tangent or a cotangent times a partial derivative."""
+    one = number(1.0, value.type)
+
+    def product(value: Expr) -> Expr:
+        if factor == one:
+            return value
+        return where_not_zero(factor, lambda f: f if value == one else Binary(f.type, "*", value, f))
+
+    return where_not_zero(value, product)
 
 
 @lru_cache(512)

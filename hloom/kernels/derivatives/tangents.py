@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import Binary, Call, Cast, Choice, Expr, Load, Unary, Var
 from hloom.kernels.derivatives.activity import FLOATS, unsupported
-from hloom.kernels.derivatives.partials import FLAT, has_partials, partial
+from hloom.kernels.derivatives.partials import FLAT, has_partials, partial, scaled, where_not_zero
 
 __all__ = ["Tangents"]
 
@@ -27,7 +27,7 @@ class Tangents:
                 return Load(kind, self.shadow(pointer), index) if pointer in self.active else None
             case Unary(type=kind, op="-", operand=operand):
                 dot = self.of(operand)
-                return None if dot is None else Unary(kind, "-", dot)
+                return None if dot is None else where_not_zero(dot, lambda d: Unary(kind, "-", d))
             case Cast(type=kind, operand=operand) if kind in FLOATS and operand.type in FLOATS:
                 dot = self.of(operand)
                 return None if dot is None else Cast(kind, dot)
@@ -48,12 +48,12 @@ class Tangents:
         if e.op in ("+", "-"):
             return _sum(kind, left, right, e.op)
         if e.op == "*":
-            first = None if left is None else Binary(kind, "*", left, e.right)
-            second = None if right is None else Binary(kind, "*", e.left, right)
+            first = None if left is None else scaled(left, e.right)
+            second = None if right is None else scaled(right, e.left)
             return _sum(kind, first, second)
         assert e.op == "/"
-        top = _sum(kind, left, None if right is None else Binary(kind, "*", e, right), "-")
-        return None if top is None else Binary(kind, "/", top, e.right)
+        top = _sum(kind, left, None if right is None else scaled(right, e), "-")
+        return None if top is None else where_not_zero(top, lambda t: Binary(kind, "/", t, e.right))
 
     def _call(self, e: Call) -> Expr | None:
         dots = [self.of(argument) for argument in e.arguments]
@@ -70,7 +70,7 @@ class Tangents:
         total: Expr | None = None
         for k, dot in enumerate(dots):
             if dot is not None:
-                total = _sum(kind, total, Binary(kind, "*", partial(e.function, e.arguments, k), dot))
+                total = _sum(kind, total, scaled(dot, partial(e.function, e.arguments, k)))
         return total
 
     def _accumulated(self, base: str, e: Call, dots: Sequence[Expr | None]) -> Expr | None:

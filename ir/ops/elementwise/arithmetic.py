@@ -191,7 +191,7 @@ def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str, pri
         ("pred", *ARITHMETIC),
         function,
         {"pred": joined, "any": lax + "_{t}({0}, {1})"},
-        partials(lambda g, z, x, y: g * _share(x, y, z), lambda g, z, x, y: g * _share(y, x, z)),
+        partials(lambda g, z, x, y: _shared(g, x, y, z), lambda g, z, x, y: _shared(g, y, x, z)),
         commutative=True,
         associative=True,
         idempotent=True,
@@ -202,10 +202,11 @@ def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str, pri
     )
 
 
-def _share(x, other, extreme):
-    """The derivative of max or min with respect to x: 1 where x is the extremum, 0.5 at ties, else 0."""
+def _shared(g, x, other, extreme):
+    """g by the derivative of max or min with respect to x: 1 where x is the extremum, 0.5 at ties, else 0. Selected,
+    not multiplied: where x is not the extremum, an infinite g counts as little as any other."""
     both = other.compare("EQ", extreme).where(x.like(0.5), x.like(1))
-    return x.compare("EQ", extreme).where(both, x.like(0))
+    return x.compare("EQ", extreme).where(g * both, g.like(0))
 
 
 def _lowest(dtype):
