@@ -18,7 +18,6 @@ from hloom.compiler.kernel_ir.nodes import (
     Expr,
     For,
     If,
-    Jump,
     Load,
     Scratch,
     Stmt,
@@ -32,6 +31,7 @@ from hloom.ir.records import replace
 from hloom.kernels.derivatives.activity import FLOATS, active, floats, statements_of, unsupported
 from hloom.kernels.derivatives.cotangents import Cotangents
 from hloom.kernels.derivatives.disjoint import is_disjoint, loops_of
+from hloom.kernels.derivatives.jumps import has_break, structured
 from hloom.kernels.derivatives.tape import Place, Tape
 from hloom.kernels.frontend.races import index_of
 from hloom.kernels.programs import Array, Body, Draft, fault_array
@@ -51,8 +51,9 @@ def cotangents_of(body: Body, operands: Sequence[int], results: Sequence[int], f
 
 class _Reverse:
     def __init__(self, body: Body, operands: Sequence[int], results: Sequence[int], fault: Var):
-        self.body, self.operands, self.results, self.fault = body, list(operands), list(results), fault
-        self.active = active(body, operands)
+        self.body = replace(body, drafts=[structured(draft) for draft in body.drafts])
+        self.operands, self.results, self.fault = list(operands), list(results), fault
+        self.active = active(self.body, operands)
         self.shadows: dict[Var, Var] = {}
         self.cotangents = Cotangents(body.name, self.active, self.shadow, body.names)
         self.arrays: dict[Var, Array] = {}
@@ -152,8 +153,6 @@ def _needed(of: _Reverse, draft: Draft) -> set[Var]:
                 found |= _reads([start, stop])
             case While():
                 raise unsupported(of.body.name, "a while loop, whose number of iterations has no bound")
-            case Jump(how=how):
-                raise unsupported(of.body.name, f"a loop with {how}")
     definitions = {s.var: s.value for s in _walk(statements, of.fault) if isinstance(s, Assign) and not s.var.varies}
     while True:
         more = {v for var in found if var in definitions for v in _reads([definitions[var]])} - found
@@ -187,6 +186,7 @@ class _Loop:
         self.loops = loops_of(every, digits, of.body)
         self.places: dict[int, Place] = {}  # by the statement whose old value is kept
         self.tests: dict[int, Place] = {}  # of branches
+        self.ends: dict[int, tuple[Var, Place]] = {}  # of loops with `break`: what their index reached
         self.kept: dict[Var, Place] = {}  # of variables that are not computed again
         self.finals: dict[Var, Place] = {}  # of variables that change, after the last statement
 
@@ -249,6 +249,9 @@ class _Loop:
                 case For(start=start, stop=stop, body=inner):
                     if not _reads([start, stop]).isdisjoint(assigned(inner)):
                         raise unsupported(self.of.body.name, f"the bounds of the loop of '{s.var.name}' change in it")
+                    if has_break(s):
+                        end = Var("s64", self.of.body.names.fresh(f"{s.var.name}_end"), True)
+                        self.ends[id(s)] = end, self.tape.place("s64", loops)
                     self._plan(inner, [*loops, s])
                 case If(test=test, then=then, other=other):
                     changed = set(assigned([*then, *other])) | {
@@ -303,6 +306,11 @@ class _Loop:
                         kind = REGISTER.get(stored, stored)
                         made.append(place.push(Load(kind, pointer, index)))
                     made.append(s)
+                case For(body=inner) if id(s) in self.ends:
+                    end, place = self.ends[id(s)]
+                    reached = Assign(end, Binary("s64", "+", s.var, s.step))
+                    loop = replace(s, body=[reached, *self._there(inner)])
+                    made += [Assign(end, s.start), loop, place.push(end)]
                 case For(body=inner):
                     made.append(replace(s, body=self._there(inner)))
                 case If() if not _is_check(s, self.of.fault):
@@ -354,7 +362,10 @@ class _Loop:
                     made += of.cotangents.of(value, held)
             case For():
                 body = self._back(s.body)
-                if body:
+                if body and id(s) in self.ends:
+                    end, place = self.ends[id(s)]
+                    made += [Assign(end, place.load("s64")), _reversed(replace(s, stop=end), body)]
+                elif body:
                     made.append(_reversed(s, body))
             case If(test=test):
                 then, other = self._back(s.then), self._back(s.other)
