@@ -1,7 +1,7 @@
 """Gradients of the programs: their cost, and whether they are those of central differences.
 
-What is differentiated is a weighted sum of all real results and of all arrays that the program changes, by the
-arguments that are floats.
+What is differentiated is a weighted sum of the finite elements of all real results, and of all arrays that the program
+changes, with respect to the arguments that are floats.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def _results(result: Any, arguments: Any) -> list:
     return found + [a for _, a in sorted(arguments) if a.dtype.kind in "fc"]
 
 
-def loss_of(program: Program, given: tuple) -> Any:
-    """The function of (floats, weights) that is differentiated; the other arguments are those given."""
+def loss_of(program: Program, given: tuple, finite: bool) -> Any:
+    """The function of (floats, weights) that is differentiated; the other arguments are those given. finite: whether
+    all elements of the results are."""
     function, places = hl.njit(program.function), floats_of(given)
 
     def loss(floats, weights):
@@ -48,7 +49,10 @@ def loss_of(program: Program, given: tuple) -> Any:
             arguments[place] = value
         result, written = function.pure(*arguments)
         leaves = _results(result, [(int(k), v) for k, v in written.items()])
-        return sum(hnp.vdot(w, _real(hnp.asarray(v)).reshape(-1)) for w, v in zip(weights, leaves, strict=True))
+        leaves = [_real(hnp.asarray(v)).reshape(-1) for v in leaves]
+        if not finite:
+            leaves = [hnp.where(hnp.isfinite(v), v, 0) for v in leaves]
+        return sum(hnp.vdot(w, v) for w, v in zip(weights, leaves, strict=True))
 
     return loss
 
@@ -63,12 +67,12 @@ def _expected(program: Program, given: tuple) -> tuple[list[np.ndarray], list[in
 
 def engine(program: Program, given: tuple) -> Engine | None:
     """The gradient as a timed function. None: there is none, as the program says or as its dtypes do."""
-    if not program.smooth or not floats_of(given):
+    if program.kink or not floats_of(given):
         return None
-    small = program.arguments("tiny")
-    if not _expected(program, small)[0]:
+    expected, _ = _expected(program, program.arguments("tiny"))
+    if not expected:
         return None
-    loss = loss_of(program, given)
+    loss = loss_of(program, given, all(np.isfinite(v).all() for v in expected))
     jitted = hl.jit(hl.grad(loss))
 
     def prepare(arguments: tuple) -> tuple:
@@ -116,9 +120,8 @@ def error(program: Program) -> float:
             moved[place] = float(f + step * d) if np.ndim(f) == 0 else f + step * d
         own = copy.deepcopy(tuple(moved))
         result = program.function(*own)
-        written = [(k, own[k]) for k in numbers]
-        return sum(float(np.vdot(w, np.asarray(_real(np.asarray(v))).reshape(-1)))
-                   for w, v in zip(weights, _results(result, written), strict=True))  # fmt: skip
+        leaves = [_real(np.asarray(v)).reshape(-1) for v in _results(result, [(k, own[k]) for k in numbers])]
+        return sum(float(np.vdot(w, np.where(np.isfinite(v), v, 0))) for w, v in zip(weights, leaves, strict=True))
 
     differences = [(value(h) - value(-h)) / (2 * h) for h in STEPS]
     return min(abs(d - slope) for d in differences) / max(abs(slope), norm, 1e-12)

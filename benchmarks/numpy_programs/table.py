@@ -16,8 +16,8 @@ class Program:
     """A program. make(n): its arguments. sizes: n by name; "tiny" is for tests.
 
     rtol: how far a result may be from NumPy's, over the largest element of the result; conditioning: why that is more
-    than 1e-12. smooth: False where the results are not differentiable functions of the arguments, though both are
-    floats.
+    than 1e-12. kink: why the results are not differentiable at the arguments, though both are floats; '' where they
+    are.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Program:
     sizes: dict[str, int]
     rtol: float
     conditioning: str
-    smooth: bool
+    kink: str
 
     def arguments(self, size: str) -> tuple:
         return self.make(self.sizes[size])
@@ -39,14 +39,14 @@ PROGRAMS: dict[str, Program] = {}
 def programs_of(kind: str) -> Callable:
     """The decorator that registers programs of a kind: `@program(make, tiny, small, medium, large)`."""
 
-    def program(make, *sizes: int, rtol: float = 1e-12, conditioning: str = "", smooth: bool = True):
+    def program(make, *sizes: int, rtol: float = 1e-12, conditioning: str = "", kink: str = ""):
         if bool(conditioning) != (rtol != 1e-12) or len(sizes) != 1 + len(SIZES):
             raise ValueError("a program needs four sizes, and a reason for a tolerance of its own")
 
         def register(function):
             name = function.__name__
             named = dict(zip(("tiny", *SIZES), sizes, strict=True))
-            PROGRAMS[name] = Program(name, kind, function, make, named, rtol, conditioning, smooth)
+            PROGRAMS[name] = Program(name, kind, function, make, named, rtol, conditioning, kink)
             return function
 
         return register

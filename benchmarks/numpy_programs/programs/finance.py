@@ -143,12 +143,12 @@ def rsi(p, period):
 
 
 @program(
-    lambda n: (100.0, 100.0, 0.04, 0.03, 1.5, 0.3, -0.6, 1.0, R(0).normal(size=(2, n, 40))),
+    # variances that stay above 0, where the square root has no derivative
+    lambda n: (100.0, 100.0, 0.04, 0.09, 4.0, 0.15, -0.6, 1.0, R(0).normal(size=(2, n, 40))),
     20,
     30,
     2000,
     20_000,
-    smooth=False,
 )
 def heston(S0, v0, r, theta, kappa, xi, rho, T, z):
     _, paths, steps = z.shape

@@ -26,7 +26,12 @@ def floyd_warshall(path):
 
 
 @program(
-    lambda n: (np.where(R(0).random((n, n)) < 0.3, R(1).random((n, n)), np.inf), 0), 15, 32, 320, 2000, smooth=False
+    lambda n: (np.where(R(0).random((n, n)) < 0.3, R(1).random((n, n)), np.inf), 0),
+    15,
+    32,
+    320,
+    2000,
+    kink="edges that are not there are infinite, which differences do not take",
 )
 def dijkstra(w, src):
     n = len(w)
@@ -49,7 +54,7 @@ def dijkstra(w, src):
     return dist
 
 
-@program(lambda n: ((R(0).random((n, n)) < 0.2).astype(np.float64), 0.85, 30), 20, 32, 320, 1000, smooth=False)
+@program(lambda n: ((R(0).random((n, n)) < 0.2).astype(np.float64), 0.85, 30), 20, 32, 320, 1000)
 def pagerank(adj, d, iters):
     n = len(adj)
     out = adj.sum(1)
@@ -102,7 +107,7 @@ def insertion_sort(a):
         a[j + 1] = k
 
 
-@program(lambda n: (R(0).random(n),), 50, 200, 1000, 4000, smooth=False)
+@program(lambda n: (R(0).random(n),), 50, 200, 1000, 4000)
 def bubble(a):
     n = len(a)
     for i in range(n):
@@ -111,7 +116,7 @@ def bubble(a):
                 a[j], a[j + 1] = a[j + 1], a[j]
 
 
-@program(lambda n: (R(0).random(n),), 64, 1000, 50_000, 500_000, smooth=False)
+@program(lambda n: (R(0).random(n),), 64, 1000, 50_000, 500_000)
 def heapsort(a):
     n = len(a)
     for start in range(n // 2 - 1, -1, -1):

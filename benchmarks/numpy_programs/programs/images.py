@@ -167,7 +167,7 @@ def grayscale_gamma(rgb):
     return np.where(y <= 0.0031308, 12.92 * y, 1.055 * y ** (1 / 2.4) - 0.055)
 
 
-@program(lambda n: (R(0).random((n, n)),), 12, 32, 320, 1500, smooth=False)
+@program(lambda n: (R(0).random((n, n)),), 12, 32, 320, 1500)
 def floyd_steinberg(img):
     h, w = img.shape
     for i in range(h - 1):

@@ -15,7 +15,7 @@ def _simplex(p):
     return p / p.sum(axis=1, keepdims=True)
 
 
-@program(lambda n: (R(0).random((n, 2)), R(1).random((5, 2)), 5), 60, 300, 20_000, 300_000, smooth=False)
+@program(lambda n: (R(0).random((n, 2)), R(1).random((5, 2)), 5), 60, 300, 20_000, 300_000)
 def kmeans(x, c, iters):
     lab = np.zeros(len(x), np.int64)
     for _ in range(iters):
@@ -67,7 +67,7 @@ def pairwise_broadcast(a, b):
     return np.sqrt(((a[:, None, :] - b[None, :, :]) ** 2).sum(-1))
 
 
-@program(lambda n: (R(0).normal(size=n), R(1).random(n), 0.5), 500, 1000, 100_000, 1_000_000, smooth=False)
+@program(lambda n: (R(0).normal(size=n), R(1).random(n), 0.5), 500, 1000, 100_000, 1_000_000)
 def metropolis(step, u, x):
     out = np.empty(len(step))
     acc = 0
@@ -80,7 +80,7 @@ def metropolis(step, u, x):
     return out, acc / len(step)
 
 
-@program(lambda n: (R(0).random(n), R(1).random(n)), 100, 1000, 30_000, 300_000, smooth=False)
+@program(lambda n: (R(0).random(n), R(1).random(n)), 100, 1000, 30_000, 300_000)
 def rank_correlation(x, y):
     rx = np.argsort(np.argsort(x))
     ry = np.argsort(np.argsort(y))
