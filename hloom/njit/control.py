@@ -17,11 +17,14 @@ import numpy as np
 from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
+from hloom.ir.source import Source
 from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.kernels.frontend.memory import FAULT_BITS
 from hloom.njit import functions
 from hloom.njit.arguments.instances import data_of
+from hloom.njit.drawing import method_of
 from hloom.njit.elements import OfElements, each_element
+from hloom.njit.generators.methods import Draw
 from hloom.njit.items import Items, Range, range_of
 from hloom.njit.loops import kernel_of
 from hloom.njit.operators import elementwise, python_of
@@ -70,6 +73,7 @@ class Trace:
         self._first: Memory | None = None  # the first fault among those
         self.outside = Outside()
         self.copies = 1
+        self.draws = 0  # of numbers of generators, outside of kernels and in calls of them
         self.single: list[int] = []  # of the leaves of the result, the arrays without dimensions
 
     def begin(self) -> None:
@@ -122,6 +126,9 @@ class Runtime:
     # --- calls, attributes, indices
 
     def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(function, Draw):
+            self.trace.draws += 1
+            return function(*args, **kwargs)
         if function is dataclasses.replace:
             return function(*args, **kwargs)
         if isinstance(function, InProgram):
@@ -160,6 +167,8 @@ class Runtime:
     def attribute(self, owner: Any, name: str) -> Any:
         if isinstance(owner, np.ndarray) and name not in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes"):
             owner = as_value(owner)
+        if isinstance(owner, np.random.Generator):
+            owner = method_of(owner)
         if not isinstance(owner, Value):
             computed = getattr(type(owner), name, None) if name not in data_of(owner) else None
             if isinstance(computed, property) and dataclasses.is_dataclass(owner) and computed.fget is not None:
@@ -210,12 +219,24 @@ class Runtime:
     def any_of(self, *parts: Callable[[], Any]) -> Any:
         return self._together(parts, np.logical_or, stops=True)
 
-    @staticmethod
-    def _together(parts: Sequence[Callable[[], Any]], ufunc: np.ufunc, stops: bool) -> Any:
+    def _always(self, part: Callable[[], Any], source: Source | None = None) -> Any:
+        """The value of an expression that Python evaluates only sometimes, or of which it evaluates a part once; or
+        of the test of a loop, which cannot change anything."""
+        before = self.trace.draws
+        value = part()
+        if self.trace.draws > before:
+            raise UnsupportedError(
+                "a draw of a random number in a conditional expression, `and`, `or`, a chain of comparisons or the "
+                "test of a loop", "how often it is drawn would depend on a computed value",
+                "assign it to a name before, or in an if statement", source,
+            )  # fmt: skip
+        return value
+
+    def _together(self, parts: Sequence[Callable[[], Any]], ufunc: np.ufunc, stops: bool) -> Any:
         """`and`, `or`: of Python's values as Python has them; of traced ones, all are computed."""
         found: Any = None
         for part in parts:
-            value = part()
+            value = self._always(part) if isinstance(found, Value) else part()
             if found is None:
                 if not isinstance(value, Value) and bool(value) is stops:
                     return value
@@ -259,7 +280,7 @@ class Runtime:
     def choice(self, test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
         if not isinstance(test, Value):
             return yes() if test else no()
-        first, second = yes(), no()
+        first, second = self._always(yes), self._always(no)
         return functions.chosen(_truth(test), first, second)
 
     def known_truth(self, value: Any) -> bool:
@@ -407,7 +428,8 @@ class Runtime:
             return taken
         values = {name: names.get(name, Unbound(name)) for name in sorted(loop.assigned)}
         try:
-            return while_true(loop, names, lambda *given: _truth(test(*given)), body, broken, self.trace.has_faults)
+            tested = lambda *given: _truth(self._always(lambda: test(*given), loop.source))  # noqa: E731
+            return while_true(loop, names, tested, body, broken, self.trace.has_faults)
         except _PASSED_ON:
             raise
         except (Undecided, HloomError) as error:

@@ -15,6 +15,7 @@ import numpy as np
 from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import UnsupportedError
+from hloom.njit.drawing import of_random
 from hloom.njit.operators import elementwise, of_operator, python_of
 from hloom.njit.plain import of_math
 from hloom.njit.values import (
@@ -72,10 +73,7 @@ def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
     name = function.__name__
     module = "numpy" if isinstance(function, np.ufunc) else function.__module__ or "numpy"
     if module.startswith("numpy.random"):
-        raise UnsupportedError(
-            f"np.random.{name} in a compiled NumPy program", "its numbers would be those of the first call",
-            "make the random numbers outside, and pass them as an argument",
-        )  # fmt: skip
+        return of_random(function, args, kwargs)
     if module in ("math", "cmath"):
         return of_math(function, args)
     special = (_SPECIAL if module == "numpy" else _LINEAR if module == "numpy.linalg" else {}).get(name)

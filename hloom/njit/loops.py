@@ -17,9 +17,10 @@ from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
 from hloom.kernels.instances import instance
 from hloom.njit.arguments.instances import data_of
+from hloom.njit.drawing import generator_of
 from hloom.njit.items import Items, Range
 from hloom.njit.liveness import assigned, read, rebound, surely_assigned
-from hloom.njit.lowering import NumpyLowering
+from hloom.njit.lowering import NumpyLowering, StateName
 from hloom.njit.rewriting import Loop
 from hloom.njit.values import KINDS, Array, Memory, Number, Unbound, Value, as_value
 from hloom.tracing.trace import bind
@@ -58,6 +59,8 @@ class _Arguments:
         for name in sorted(read([self.node]) | (loop.assigned & loop.live)):
             if name in bound:
                 self._take(name, bound[name])
+            elif generator_of(outside.get(name)) is not None:
+                self._take(name, outside[name])
         self.wholes: dict[int, str] = {}  # arguments by the Ref that they are the value of
         for name, value in self.arrays.items():
             self._take_array(name, value)
@@ -84,6 +87,11 @@ class _Arguments:
         if isinstance(value, np.ndarray):
             value = as_value(value)
             self.constants.add(id(value.ref))
+        if (generator := generator_of(value)) is not None and name not in self.loop.assigned:
+            state = f"_njit_state_{name}"
+            self.arrays[state] = generator.state
+            self.outside[name] = StateName(state)
+            return
         carried = name in self.loop.assigned
         own = f"{name}_first" if carried else name
         if isinstance(value, Array):
@@ -297,6 +305,7 @@ class _Plain(ast.NodeTransformer):
             test = copy.deepcopy(value)
             yes, no = (found, value) if isinstance(node.op, ast.And) else (value, found)
             found = ast.copy_location(ast.IfExp(test, yes, no), node)
+            found.repeated = True  # type: ignore[attr-defined]
         return found
 
     def _once(self, items: ast.expr, before: list[ast.stmt]) -> ast.expr:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 
 from hloom.compiler.kernel_ir.nodes import Assign, Binary, Const, If, Logic, Store, Var
 from hloom.errors import HloomError, ShapeError
+from hloom.ir.records import record
 from hloom.ir.types import DTYPES, HLO_NAME, PRED
 from hloom.kernels.derivatives.activity import statements_of
 from hloom.kernels.derivatives.disjoint import is_disjoint
@@ -21,13 +23,15 @@ from hloom.kernels.frontend.lowering import Lowered, Lowering
 from hloom.kernels.frontend.memory import WritesArgument, spelled
 from hloom.kernels.frontend.names import Again, Widen
 from hloom.kernels.frontend.syntax import assigned_names
-from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, View, integer
+from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, Static, Value, View, integer
 from hloom.kernels.programs import Draft
+from hloom.njit.generators import draws
+from hloom.njit.generators.methods import Draw, Generator, drawn
 from hloom.njit.inlining import one_return
 from hloom.njit.liveness import own_jumps
 from hloom.njit.outside import noting
 
-__all__ = ["NumpyLowering", "promotion", "relative"]
+__all__ = ["NumpyLowering", "StateName", "promotion", "relative"]
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**", "<<", ">>"))
 _PYTHON = {"b": True, "i": 1, "u": 1, "f": 1.0, "c": 1j}
@@ -41,6 +45,13 @@ def promotion(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     if not strong:
         return DTYPES[_OWN[np.result_type(*python).kind]], True
     return np.dtype(np.result_type(*strong, *python)), False
+
+
+@record(frozen=True)
+class StateName:
+    """A generator outside of a loop. name: of the kernel's argument that is its state."""
+
+    name: str
 
 
 def relative(offset: Any, low: int, high: int, what: str) -> Any:
@@ -74,14 +85,80 @@ class NumpyLowering(Lowering):
         self.serial_loops = serial
         self.divided: list[tuple[tuple[int, int], Draft]] = []  # loops, and their phases
 
+    # --- generators of random numbers
+
+    drawing = False  # within a function of hloom's own: errors name the line of the user's that draws
+    draws = 0  # the calls that draw, so far
+
+    @contextmanager
+    def at(self, node: ast.stmt | ast.expr) -> Iterator[None]:
+        if self.drawing:
+            yield
+            return
+        with super().at(node):
+            yield
+
+    def _from_outside(self, name: str, value: Any) -> Value:
+        if isinstance(value, StateName):
+            return Static(Generator(self.names[value.name]))
+        return super()._from_outside(name, value)
+
+    def called(self, function: Any, given: list[Value], named: dict[str, Value], node: ast.Call) -> Value:
+        if isinstance(function, Draw):
+            return self.draw(function, given, named, ast.unparse(node))
+        if function is draws.required:
+            self._require(*given)
+            return Static(None)
+        if function is relative:
+            return self._relative(given[0], *[self.static(value) for value in given[1:]])
+        return super().called(function, given, named, node)
+
+    def _require(self, holds: Value, what: Value, value: Value) -> None:
+        test = self.truth(self.as_operand_number(holds, "a test"))
+        if test.known is not True:
+            number = self.as_operand_number(value, "a number")
+            self.fail_if(self.inverted(test).expr, f"{self.static(what)}", None, number.expr)
+
+    def draw(self, method: Draw, given: list[Value], named: dict[str, Value], text: str) -> Value:
+        """A draw of a generator, whose state changes: a number, or an array that the kernel makes."""
+        state = method.generator.state
+        if not isinstance(state, View):
+            self.unsupported(f"a generator in a tuple or another object: {text:.60}", "give it a name of its own")
+        found = drawn(method.name, given, named, self.static)
+        if any(isinstance(self.as_value(p), (View, Lazy)) for p in (found.a, found.b)):
+            self.unsupported(f"arrays as parameters: {text:.60}", "draw in a loop over their elements")
+        if found.shape is not None and len(found.shape) != 1:
+            self.unsupported(f"a shape of several sizes: {text:.60}", "draw a vector, in a loop")
+        parameters = [self.as_value(p) for p in (state, found.draw, found.a, found.b, found.dtype)]
+        self.draws += 1
+        writes, outer, self.drawing = self.writes, self.drawing, True
+        if found.shape is None:
+            made: Any = self.inlined(draws.single, parameters, {}, text)
+            if found.python is not None:
+                made = self.cast(made, DTYPES[_OWN[np.dtype(found.python).kind]], True)
+        else:
+            made = self.inlined(draws.filled, [*parameters, self.as_value(found.shape[0])], {}, text)
+        # Nobody reads the state but draws, whose results are variables: other values may be computed before or after.
+        self.writes, self.drawing = writes, outer
+        return made
+
+    def of_compare(self, node: ast.Compare) -> Value:
+        return self._drawing_once(node, super().of_compare, node.comparators[1:])
+
+    def of_ifexp(self, node: ast.IfExp) -> Value:
+        return self._drawing_once(node, super().of_ifexp, [node.test] if getattr(node, "repeated", False) else [])
+
+    def _drawing_once(self, node: Any, method: Callable[[Any], Value], parts: Sequence[ast.expr]) -> Value:
+        """An expression of which Python evaluates parts not always, or once, and a kernel otherwise."""
+        before = self.draws
+        made = method(node)
+        if parts and self.draws > before:
+            self.unsupported(f"a draw in {ast.unparse(node):.60}", "assign what is drawn to a name before")
+        return made
+
     def definition(self, function) -> tuple[ast.FunctionDef, str, int]:
         noting.get()(function)
         return one_return(function)
-
-    def called(self, function: Any, given: list, named: dict[str, Any], node: ast.Call) -> Any:
-        if function is not relative:
-            return super().called(function, given, named, node)
-        return self._relative(given[0], *[self.static(value) for value in given[1:]])
 
     def _relative(self, value: Any, low: int, high: int, what: str) -> Number:
         number = self.as_number(value)
@@ -250,12 +327,12 @@ class NumpyLowering(Lowering):
         self.spans[held_count] = fixed.span
         return View(made.pointer, view.dtype, (fixed,), (integer(1),), integer(0), "selected", True, True)
 
-    def _store(self, array: View, target: Any, value: Any) -> None:
-        index = self.value(target.slice)
+    def _store(self, array: View, target: Any, value: Any, index: Value | None = None) -> None:
+        index = self.value(target.slice) if index is None else index
         if isinstance(index, (View, Lazy)) and index.dtype == PRED:
             self._store_where(array, index, value)
             return
-        super()._store(array, target, value)
+        super()._store(array, target, value, index)
 
     def _store_where(self, array: View, mask: Array, value: Any) -> None:
         """`x[mask] = y`."""

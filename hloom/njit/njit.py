@@ -26,7 +26,8 @@ from hloom.njit.arguments.instances import flatten, packed_result, unflatten, un
 from hloom.njit.arguments.signatures import Signature, chosen, split
 from hloom.njit.calls import Entry, is_quick, same_arrays, settings
 from hloom.njit.control import Runtime, Trace
-from hloom.njit.outside import noting
+from hloom.njit.drawing import OUTER, Generator, around, captured, running
+from hloom.njit.outside import names_of, noting
 from hloom.njit.rewriting import Program, program_of
 from hloom.njit.values import PYTHON, Array, Number, Unbound, Undecided, Value, as_value, watching
 from hloom.tracing.trace import Tracer, current_trace
@@ -129,15 +130,18 @@ class Variant:
         arguments = dict(zip(spec.names, unflatten(spec.tree, values), strict=True))
         self.trace = Trace(current_trace())
         self.trace.begin()
+        outer = around(self.function.written, self.function.names)
+        own = {name: value for name, value in arguments.items() if name != OUTER}
+        known = captured.set({id(g): state for g, state in zip(outer, arguments.get(OUTER, ()), strict=False)})
         watched, noted = watching.set(self.trace.watch), noting.set(self.trace.outside.add)
         try:
             function = Runtime(self.function.program, self.trace).function()
             kinds = [p.kind for p in signature.parameters.values()]
             if any(kind in (kind.POSITIONAL_ONLY, kind.VAR_POSITIONAL, kind.VAR_KEYWORD) for kind in kinds):
-                bound = inspect.BoundArguments(signature, arguments)
+                bound = inspect.BoundArguments(signature, own)
                 result = function(*bound.args, **bound.kwargs)
             else:
-                result = function(**arguments)
+                result = function(**own)
             written = {str(k): values[k].ref.read() for k, v in before.items() if values[k].ref.read() is not v}
             if written and spec.same is None:
                 raise ArgumentError(
@@ -146,12 +150,14 @@ class Variant:
                 )  # fmt: skip
             self._require_kept(values, list(arguments.values()))
             result = packed_result(result)
+            _require_no_generator(result, self.function.name)
             leaves = tree.flatten(result)[0]
             self.trace.single = [k for k, v in enumerate(leaves) if isinstance(v, (Array, np.ndarray)) and not v.ndim]
             return {"result": self._results(result), "written": written, "faults": self.trace.faults()}
         finally:
             watching.reset(watched)
             noting.reset(noted)
+            captured.reset(known)
 
     def _results(self, result: Any) -> Any:
         try:
@@ -231,6 +237,14 @@ class NumpyFunction:
     def program(self) -> Program:
         return program_of(self.written)
 
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names that it may read of its module."""
+        return tuple(names_of(self.written.__code__))
+
+    def _running(self, bound: dict[str, Any], changes: bool = True) -> Any:
+        return running(bound, around(self.written, self.names), changes)
+
     def __get__(self, owner, kind=None):
         return self if owner is None else functools.partial(self, owner)
 
@@ -265,12 +279,17 @@ class NumpyFunction:
         return distinct(_frozen(leaf))
 
     def _longer_call(self, args, kwargs):
-        """A call that compiles, or whose arguments are trees, hloom's arrays or traced values."""
-        bound = self._bound(args, kwargs)
+        """A call that compiles, or whose arguments are trees, generators, hloom's arrays or traced values."""
+        given = self._bound(args, kwargs)
+        with self._running(given) as bound:
+            return self._ran(bound, given, args, kwargs)
+
+    def _ran(self, bound: dict[str, Any], given: dict[str, Any], args, kwargs):
+        """given: the arguments; bound: those with the states of generators."""
         leaves, structure = flatten(list(bound.values()))
         is_plain = current_trace() is None and not any(isinstance(leaf, Tracer) for leaf in leaves)
         if is_plain and self._fallback is not None:
-            return self._compiled_or_not(self._fallback, bound, leaves, structure)
+            return self._compiled_or_not(self._fallback, bound, given)
         if is_plain and is_quick():
             own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
             plain = not kwargs and len(args) == len(leaves) and all(a is b for a, b in zip(args, leaves, strict=True))
@@ -280,8 +299,9 @@ class NumpyFunction:
             return entry(own)
         return self._written_back(bound, leaves)
 
-    def _compiled_or_not(self, fallback: Fallback, bound: dict[str, Any], leaves: list, structure: Any) -> Any:
+    def _compiled_or_not(self, fallback: Fallback, bound: dict[str, Any], given: dict[str, Any]) -> Any:
         """A call with `fallback=True`. Only errors before the program runs are reasons to run it in Python."""
+        leaves, structure = flatten(list(bound.values()))
         own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
         reason = entry = None
         if not fallback.takes(structure, own):
@@ -302,9 +322,11 @@ class NumpyFunction:
                 _require_numpy(leaves, entry.writes, self.name)
                 return entry(own)
         if any(isinstance(leaf, HloomArray) for leaf in leaves):
-            bound = dict(zip(bound, unflatten(structure, own), strict=True))
-        given = inspect.BoundArguments(self.signature, bound)
-        return fallback.run(reason, given.args, given.kwargs)
+            leaves, structure = flatten(list(given.values()))
+            own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+            given = dict(zip(given, unflatten(structure, own), strict=True))
+        written = inspect.BoundArguments(self.signature, given)
+        return fallback.run(reason, written.args, written.kwargs)
 
     def _written_back(self, bound: dict[str, Any], leaves: list) -> Any:
         """A call by `jit`, with what it changes in place in the caller's arrays."""
@@ -329,13 +351,14 @@ class NumpyFunction:
 
     def pure(self, *args, **kwargs):
         """(the result, the last values of the arguments that it changes, by number of their leaf). Changes nothing."""
-        made = self._in_program(self._bound(args, kwargs))
+        with self._running(self._bound(args, kwargs), changes=False) as bound:
+            made = self._in_program(bound)
         return unpacked(made["result"]), made["written"]
 
     def lower(self, *args, **kwargs):
         """As `hl.jit(f).lower(...)`."""
-        with self._lock:
-            return self._until_decided(self._bound(args, kwargs), _lowered)[1]
+        with self._running(self._bound(args, kwargs), changes=False) as bound, self._lock:
+            return self._until_decided(bound, _lowered)[1]
 
     def _in_program(self, bound: dict[str, Any]) -> dict[str, Any]:
         """A call by `jit`, whose results are hloom's."""
@@ -446,6 +469,12 @@ def _frozen(leaf: Any) -> Any:
 def _thawed(value: Any) -> Any:
     is_slice = isinstance(value, tuple) and len(value) == 4 and value[0] == "slice"
     return slice(*value[1:]) if is_slice else value
+
+
+def _require_no_generator(result: Any, name: str) -> None:
+    if any(isinstance(v, Generator) for v in tree.leaves(result, lambda v: isinstance(v, Generator))):
+        raise UnsupportedError(f"the result of '{name}'", "a generator of random numbers",
+                               "pass a generator as an argument, whose state changes")  # fmt: skip
 
 
 def _lowered(variant: Variant, arrays: list) -> Any:

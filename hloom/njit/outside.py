@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Outside", "noting"]
+__all__ = ["Outside", "contents", "names_of", "noting"]
 
 _MISSING = object()
 
@@ -31,12 +31,12 @@ class Outside:
             return
         self._seen.add(function)
         scope = function.__globals__
-        for name in _names(function.__code__):
+        for name in names_of(function.__code__):
             if _is_constant(scope.get(name)):
                 self._note(functools.partial(scope.get, name, _MISSING))
         for cell in function.__closure__ or ():
-            if _is_constant(_contents(cell)):
-                self._note(functools.partial(_contents, cell))
+            if _is_constant(contents(cell)):
+                self._note(functools.partial(contents, cell))
 
     def _note(self, read: Callable[[], Any]) -> None:
         value = read()
@@ -64,16 +64,17 @@ def _is_constant(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic, bool, int, float, complex))
 
 
-def _contents(cell: Any) -> Any:
+def contents(cell: Any) -> Any:
+    """What a name around a function is."""
     try:
         return cell.cell_contents
     except ValueError:  # it is not assigned yet
         return _MISSING
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_of(code: CodeType) -> Iterator[str]:
     """The names that a function and those within it may read of their module."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_of(constant)

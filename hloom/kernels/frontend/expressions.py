@@ -383,9 +383,9 @@ class Expressions(Arrays):
         step = None if parts[2] is None else self.static(parts[2])
         return Static(slice(parts[0], parts[1], step))
 
-    def place(self, array: Array, node: ast.Subscript) -> Array:
-        """The elements that an index or a slice of an array takes."""
-        given = self.value(node.slice)
+    def place(self, array: Array, node: ast.Subscript, index: Value | None = None) -> Array:
+        """The elements that an index or a slice of an array takes. index: its value, where it is evaluated already."""
+        given = self.value(node.slice) if index is None else index
         entries = list(given.value) if isinstance(given, Static) and type(given.value) is tuple else [given]
         if isinstance(array, Lazy):
             array = self.kept(array, "part")

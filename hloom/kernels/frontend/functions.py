@@ -26,6 +26,7 @@ __all__ = [
     "REDUCTIONS",
     "Elementwise",
     "dtype_of",
+    "inline",
     "inlined",
     "is_prange",
     "known_name",
@@ -76,6 +77,15 @@ class Elementwise:
         return dtypes, None
 
 
+_inline: set[Callable] = set()  # functions of hloom's own
+
+
+def inline(function: Callable) -> Callable:
+    """Marks a function of hloom's as one that kernels inline like the user's."""
+    _inline.add(function)
+    return function
+
+
 def known_name(function: Any) -> str | None:
     """NumPy's name of a function of NumPy, hloom.numpy, math or Python; None for other objects."""
     if isinstance(function, np.ufunc):
@@ -87,6 +97,8 @@ def known_name(function: Any) -> str | None:
         return None
     module = getattr(function, "__module__", None) or ""
     name = getattr(function, "__name__", None)
+    if function in _inline or module.startswith("numpy.random"):  # draws named as functions: `rng.power`
+        return None
     if name and (module == "math" or module.split(".")[0] in ("numpy", "hloom", "scipy", "jax", "_operator")):
         return name
     return None

@@ -117,8 +117,8 @@ class Statements(Names):
         for target, part in zip(targets, held, strict=True):
             self._assign_to(target, part, text)
 
-    def _store(self, array: View, target: ast.Subscript, value) -> None:
-        place = self.place(array, target)
+    def _store(self, array: View, target: ast.Subscript, value, index: Value | None = None) -> None:
+        place = self.place(array, target, index)
         self.writes += bool(self.stack)
         if not isinstance(place, View) or place.pointer is not array.pointer:
             self.unsupported(f"an assignment to {ast.unparse(target):.60}", "write a loop over the indices")

@@ -13,7 +13,7 @@ from hloom.ir.source import Source
 
 __all__ = ["Fallback"]
 
-_DEPTH = 7  # of the caller's frame, from `warn` on
+_DEPTH = 8  # of the caller's frame, from `warn` on
 
 
 class Fallback:
