@@ -135,3 +135,8 @@ def test_numpys_functions_that_change_an_argument():
 def test_views_as_pythons_types_are_as_wide_as_the_elements():
     assert hnp.ones(2, "f64").view(float).dtype == np.float64 and hnp.ones(2).view(float).dtype == np.float32
     assert hnp.ones(2, "c128").view(float).shape == (4,) and hnp.ones(2).view(int).dtype == np.int32
+
+
+def test_the_type_of_arrays_makes_none():
+    with pytest.raises(ArgumentError, match=r"hnp.empty\(shape, dtype\)"):
+        hnp.ndarray((3,))
