@@ -43,7 +43,7 @@ def exportable(wanted, part=0, parts=1):
             run.__name__ = "case" + str(number) + "_" + re.sub(r"\W", "_", case.name)
             (request,) = requests_of(run, case.arguments, {}, (), ())
             function = traced(request, State(()))
-            refuse_python({case.name: plan_of(function, machine)})
+            refuse_python({case.name: plan_of(function, machine, function.lowered.module)})
         except HloomError:
             refused.append(case.name)
             continue
