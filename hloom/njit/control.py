@@ -21,7 +21,7 @@ from hloom.ir.source import Source
 from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.kernels.frontend.memory import FAULT_BITS
 from hloom.njit import functions
-from hloom.njit.arguments.instances import data_of
+from hloom.njit.arguments.instances import Packed, data_of, instance_of, node_of
 from hloom.njit.drawing import method_of
 from hloom.njit.elements import OfElements, each_element
 from hloom.njit.generators.methods import Draw
@@ -535,7 +535,9 @@ class Leaves:
         values: list[Any] = []
 
         def walk(part: Any) -> Any:
-            if isinstance(part, (tuple, list)) and not hasattr(part, "_fields"):
+            if isinstance(part := node_of(part), Packed):
+                return part.map(walk)
+            if isinstance(part, (tuple, list)):
                 return type(part)([walk(p) for p in part])
             if isinstance(part, (Value, np.ndarray, np.generic, bool, int, float, complex)):
                 values.append(as_value(part))
@@ -576,14 +578,14 @@ class _Join:
         for value in (one, other):
             if isinstance(value, Unbound):
                 return value
+        if isinstance(one, Packed) and one.is_like(other):
+            return instance_of(one.map(self.of, other))
         if isinstance(one, (tuple, list)) and type(one) is type(other) and len(one) == len(other):
             return type(one)([self.of(a, b) for a, b in zip(one, other, strict=True)])
         if one is other or (LEAF not in (one, other) and one == other):
             return one
-        error = UnsupportedError("a branch on a traced value", f"its sides make {one!r} and {other!r}",
-                                 "make numbers or arrays of one shape in both")  # fmt: skip
-        error.source = self.loop.source
-        raise error
+        raise UnsupportedError("a branch on a traced value", f"its sides make {one!r} and {other!r}",
+                               "make numbers or arrays of one shape in both", self.loop.source)  # fmt: skip
 
     def _leaf(self, a: Any, b: Any, value: Any) -> Value:
         if not isinstance(a, Array) and not isinstance(b, Array):

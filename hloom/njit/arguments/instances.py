@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from hloom.tree import pytrees as tree
 
-__all__ = ["Packed", "data_of", "flatten", "packed_result", "unflatten", "unpacked"]
+__all__ = ["Packed", "data_of", "flatten", "instance_of", "node_of", "packed_result", "unflatten", "unpacked"]
 
 
 class Packed:
@@ -24,6 +24,16 @@ class Packed:
 
     def __init__(self, kind: type, names: tuple[str, ...], values: Iterable[Any]):
         self.kind, self.names, self.values = kind, names, tuple(values)
+
+    def __repr__(self) -> str:
+        return f"an instance of {self.kind.__name__}"
+
+    def map(self, function: Callable, *others: Packed) -> Packed:
+        rows = zip(self.values, *[other.values for other in others], strict=True)
+        return Packed(self.kind, self.names, [function(*row) for row in rows])
+
+    def is_like(self, other: Any) -> bool:
+        return isinstance(other, Packed) and (self.kind, self.names) == (other.kind, other.names)
 
 
 class Constant:
@@ -63,6 +73,14 @@ def _leaf(value: Any) -> Any:
     return Packed(type(value), tuple(found), [packed(v) for v in found.values()])
 
 
+def node_of(value: Any) -> Any:
+    """An instance or a named tuple as a node, whose values are as they were; other values themselves."""
+    if _is_instance(value) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        found = data_of(value)
+        return Packed(type(value), tuple(found), found.values())
+    return value
+
+
 def packed(value: Any) -> Any:
     """A tree with its dataclass instances as nodes."""
     leaves, structure = tree.flatten(value)
@@ -78,12 +96,15 @@ def unpacked(value: Any) -> Any:
     """The instances again. They are made without their `__init__`, which may compute."""
     is_packed = lambda v: isinstance(v, (Packed, Constant))  # noqa: E731
     nodes, structure = tree.flatten(value, is_packed)
-    return tree.unflatten(structure, map(_instance, nodes)) if any(map(is_packed, nodes)) else value
+    return tree.unflatten(structure, map(instance_of, nodes)) if any(map(is_packed, nodes)) else value
 
 
-def _instance(node: Any) -> Any:
+def instance_of(node: Any) -> Any:
+    """What a node stands for."""
     if not isinstance(node, Packed):
         return node.value if isinstance(node, Constant) else node
+    if issubclass(node.kind, tuple):
+        return tuple.__new__(node.kind, [unpacked(value) for value in node.values])
     made: Any = object.__new__(node.kind)
     for name, value in zip(node.names, node.values, strict=True):
         object.__setattr__(made, name, unpacked(value))  # frozen ones too

@@ -103,13 +103,27 @@ def aliases(p, x):
     return x
 
 
+def chooses(p, k):
+    q = Fixed(p.x + 1, k)
+    if p.x[1] > 0.5:
+        q = Fixed(p.x * k, q.k + 1)
+    return q
+
+
+def returns_one_of(p, k):
+    if p.x[1] * k > 0.5:
+        return Pair(p.x * k, p.x)
+    return Pair(p.x + 1, p.x - 1)
+
+
 def cases():
     x = np.arange(6.0)
     p = particles()
     d = {"x": x.copy(), "y": x + 1, "p": Fixed(x * 3, 1.0)}
     return [
         (moves, p), (moves_by_solving, p), (moved, p), (makes, x, 2.0), (reads_fixed, Fixed(x, 0.5)), (of_dict, d, 6),
-        (of_pair, Pair(x, x * 2)), (aliases, p, p.x),
+        (of_pair, Pair(x, x * 2)), (aliases, p, p.x), (chooses, p, 2.0), (chooses, p, -1.0),
+        (returns_one_of, p, 9.0), (returns_one_of, p, -1.0),
     ]  # fmt: skip
 
 
@@ -217,3 +231,14 @@ def test_an_index_out_of_range_names_the_attribute():
     p = Pair(np.ones(3), np.ones(3))
     with pytest.raises(IndexOutOfBoundsError, match=r"'p_x_' is 3[\s\S]*p\.x\[i\] \+= p_x"):
         hl.njit(beyond)(p, 1.0)
+
+
+def other_classes(p):
+    if p.x[0] > 0:
+        return Pair(p.x, p.x)
+    return Box(p.x + 1, p.x)
+
+
+def test_a_branch_decides_between_classes():
+    with pytest.raises(UnsupportedError, match=r"an instance of Pair and an instance of Box[\s\S]*if p.x\[0\] > 0"):
+        hl.njit(other_classes)(Pair(np.ones(2), np.ones(2)))
