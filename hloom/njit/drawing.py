@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -37,14 +38,14 @@ class Generator(methods.Generator):
     """A generator of a program. state: an array of it; of one that is passed, an array of NumPy."""
 
     def run(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if name in ("shuffle", "permutation"):
+            return self._in_another_order(name, *args, **kwargs)
         found = drawn(name, args, kwargs, lambda value: value)
         parameters = {key: as_value(value) for key, value in (("a", found.a), ("b", found.b)) if value is not None}
         if any(isinstance(p, Array) for p in parameters.values()):
             refuse(f"a generator's {name} with arrays as parameters", f"{args!r:.60}",
                    "draw in a loop over their elements")  # fmt: skip
-        source = current_source()
         fill = draws.single if found.shape is None else draws.filled
-        definition, file, above = definition_of(fill)
         # The state is the first argument, and then the numbers that the program computes.
         given = {"state": self.state.traced}
         given |= {key: p.traced for key, p in parameters.items() if isinstance(p, Number)}
@@ -54,19 +55,43 @@ class Generator(methods.Generator):
         if found.shape is not None:
             constants["size"] = int(np.prod(found.shape, dtype=np.int64))
         shapes = {**shapes, **{key: v for key, v in constants.items() if key not in shapes}}
+        made, results = self._drawn(name, fill, given, shapes, weak, {"state"})
+        value = results[made.result]
+        if found.shape is None:
+            return Number(value, found.python)
+        return Array.of(value.reshape(found.shape))
+
+    def _drawn(
+        self, name: str, function: Any, given: dict[str, Any], arguments: dict[str, Any], weak: frozenset[str],
+        written: set[str],
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """(the kernel of a function of the state, its results); the state changes."""
+        definition, file, above = definition_of(function)
         made = lowered(
-            definition, file, above, outside_names(fill), shapes, name, weak, prange=False, written={"state"},
-            lowering=functools.partial(_Drawing, serial=set(), sizes={}, source=source),
+            definition, file, above, outside_names(function), arguments, name, weak, prange=False, written=written,
+            lowering=functools.partial(_Drawing, serial=set(), sizes={}, source=current_source()),
         )  # fmt: skip
         kernel = instance(made.body, made.fault)
         results = bind("kernel", *given.values(), kernel=kernel)
         if made.checks:
             watching.get()(name, kernel, made.checks, results[-1])
         self.state.write(results[made.changed["state"]])
-        value = results[made.result]
-        if found.shape is None:
-            return Number(value, found.python)
-        return Array.of(value.reshape(found.shape))
+        return made, results
+
+    def _in_another_order(self, name: str, x: Any, axis: Any = 0) -> Any:
+        """`shuffle` and `permutation` of vectors."""
+        if name == "permutation":
+            x = operator.index(x) if isinstance(x, Number) else x
+            x = Array.of(as_value(np.arange(x) if isinstance(x, (int, np.integer)) else x).traced)
+        if not isinstance(x, Array) or x.ndim != 1 or axis not in (0, -1):
+            refuse(
+                f"a generator's {name} of {x!r:.60}", "it is no vector", "draw the order: x[rng.permutation(len(x))]"
+            )
+        given = {"state": self.state.traced, "x": x.traced}
+        shapes = {key: Shape(v.dtype, v.shape) for key, v in given.items()}
+        made, results = self._drawn(name, draws.shuffled, given, shapes, frozenset(), {"state", "x"})
+        x.write(results[made.changed["x"]])
+        return x if name == "permutation" else None
 
 
 class _Drawing(NumpyLowering):

@@ -124,6 +124,14 @@ class NumpyLowering(Lowering):
         state = method.generator.state
         if not isinstance(state, View):
             self.unsupported(f"a generator in a tuple or another object: {text:.60}", "give it a name of its own")
+        if method.name == "shuffle" and not named and len(given) == 1 and self._is_vector(given[0]):
+            self.draws += 1
+            outer, self.drawing = self.drawing, True
+            self.inlined(draws.shuffled, [state, given[0]], {}, text)
+            self.drawing = outer
+            return Static(None)
+        if method.name in ("shuffle", "permutation"):
+            self.unsupported(f"{text:.60}", "shuffle a vector in a loop, or outside of it")
         found = drawn(method.name, given, named, self.static)
         if any(isinstance(self.as_value(p), (View, Lazy)) for p in (found.a, found.b)):
             self.unsupported(f"arrays as parameters: {text:.60}", "draw in a loop over their elements")
@@ -141,6 +149,10 @@ class NumpyLowering(Lowering):
         # Nobody reads the state but draws, whose results are variables: other values may be computed before or after.
         self.writes, self.drawing = writes, outer
         return made
+
+    @staticmethod
+    def _is_vector(value: Value) -> bool:
+        return isinstance(value, View) and len(value.dims) == 1
 
     def of_compare(self, node: ast.Compare) -> Value:
         return self._drawing_once(node, super().of_compare, node.comparators[1:])

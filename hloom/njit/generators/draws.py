@@ -10,7 +10,7 @@ import numpy as np
 
 from hloom.kernels.frontend.functions import inline
 
-__all__ = ["filled", "integers", "integers_below", "random", "random32", "required", "single", "uniform"]
+__all__ = ["filled", "integers", "integers_below", "random", "random32", "required", "shuffled", "single", "uniform"]
 
 _HALF = 0xFFFFFFFF
 # PCG64's multiplier.
@@ -153,3 +153,24 @@ def integers(state, low, last, dtype):
 def integers_below(state, low, high, dtype):
     required(low < high, "high - low of integers", np.int64(high) - np.int64(low))
     return integers(state, low, np.int64(high) - 1, dtype)
+
+
+@inline
+def shuffled(state, x):
+    """Exchanges elements, from the last one on, with one before or itself."""
+    for i in range(len(x) - 1, 0, -1):
+        most = np.uint64(i)
+        mask = most | (most >> 1)
+        mask = mask | (mask >> 2)
+        mask = mask | (mask >> 4)
+        mask = mask | (mask >> 8)
+        mask = mask | (mask >> 16)
+        drawn = next32(state) & mask
+        while drawn > most:
+            drawn = next32(state) & mask
+        j = np.int64(drawn)
+        held = x[i]
+        other = x[j]
+        x[i] = other
+        x[j] = held
+    return 0

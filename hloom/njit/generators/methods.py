@@ -67,7 +67,7 @@ def drawn(name: str, args: Sequence[Any], kwargs: dict[str, Any], known: Callabl
     """
     method = _METHODS.get(name)
     if method is None:
-        refuse(f"a generator's {name}", f"compiled are {', '.join(_METHODS)}")
+        refuse(f"a generator's {name}", f"compiled are {', '.join(_METHODS)}, shuffle, permutation")
     try:
         bound = inspect.signature(method).bind(*args, **kwargs)
     except TypeError as error:

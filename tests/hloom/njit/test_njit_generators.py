@@ -129,6 +129,22 @@ def test_loops_branches_and_functions():
 
 
 @hl.njit
+def ordered(rng, x, y, n):
+    rng.shuffle(x)
+    for k in range(3):
+        rng.shuffle(y[k])
+        rng.shuffle(x[k:])
+    rng.shuffle(x[::2])
+    return rng.permutation(x), rng.permutation(9), rng.permutation(n), rng.permutation(x[1:]), rng.random()
+
+
+@pytest.mark.parametrize("n", [4, 5, 300])
+def test_shuffles(n):
+    for before in (0, 1):
+        check(ordered, np.arange(float(n)), np.arange(3 * n).reshape(3, n), 3, before=before)
+
+
+@hl.njit
 def solved(rng, a, n):
     """A loop that no kernel takes, and a branch of the program."""
     for _ in range(n):
