@@ -80,7 +80,7 @@ def engine(program: Program, given: tuple) -> Engine | None:
             np.float64(arguments[k]) if isinstance(arguments[k], float) else arguments[k] for k in floats_of(given)
         ]
         with hl.enable_x64():
-            sizes = hl.eval_shape(lambda f: _results(*_pure(program, given, f)), floats)
+            sizes = hl.jit(lambda f: _results(*_pure(program, given, f))).lower(floats).out_info
             return floats, [_weights(int(np.prod(s.shape)), k) for k, s in enumerate(sizes)]
 
     def run(floats, weights):
@@ -112,7 +112,7 @@ def error(program: Program) -> float:
 
     with hl.enable_x64():  # a loop writes arguments that it may change, and leaves as they are
         function = hl.njit(program.function)
-        numbers = sorted(int(k) for k in hl.eval_shape(lambda _: function.pure(*given)[1], np.float64(0)))
+        numbers = sorted(int(k) for k in hl.jit(lambda _: function.pure(*given)[1]).lower(np.float64(0)).out_info)
 
     def value(step: float) -> float:
         moved = list(given)

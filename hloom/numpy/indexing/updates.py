@@ -210,6 +210,7 @@ class IndexedPart:
             read = read_index(x, self.index, True, wrap_negative_indices)
         except NonConcreteBooleanIndexError:
             return _where_mask(x, self.index, kind, values)
+        unique_indices = unique_indices or (kind != "apply" and _is_mask(self.index))
         if kind != "apply":
             values = _to_core(convert(values, x.dtype), read, name)
         if not read.arrays:
@@ -316,9 +317,19 @@ def with_static_part(x, read: Index, part):
     return bind("select", mask, spread, x)
 
 
+def _alone(index):
+    """The entry of an index that has only one; None for other indexes."""
+    return index if not isinstance(index, tuple) else index[0] if len(index) == 1 else None
+
+
+def _is_mask(index) -> bool:
+    """Whether an index is one mask, which selects no element twice."""
+    return isinstance(_alone(index), (ArrayMethods, np.ndarray)) and _alone(index).dtype == PRED
+
+
 def _only_mask(x, index):
     """The traced mask that an index is; None for other indexes."""
-    index = index if not isinstance(index, tuple) else index[0] if len(index) == 1 else None
+    index = _alone(index)
     is_mask = isinstance(index, Tracer) and index.dtype == PRED and index.value is None
     return index if is_mask and index.shape == x.shape[: index.ndim] else None
 

@@ -262,7 +262,7 @@ def test_masks():
 
 
 @pytest.mark.parametrize("wrapped", [hl.jit, lambda f: f], ids=["jit", "eager"])
-def test_one_value_for_the_elements_of_a_mask_has_derivatives(wrapped):
+def test_updates_of_the_elements_of_a_mask_have_derivatives(wrapped):
     x, rows = sample((3, 4), "float32"), np.arange(4, dtype=np.float32)
     mask = x > 0.2
 
@@ -273,6 +273,12 @@ def test_one_value_for_the_elements_of_a_mask_has_derivatives(wrapped):
     np.testing.assert_allclose(slope(lambda part: part.add(0.5)), np.where(mask, 2 * x + 0.5, 2 * x), rtol=1e-6)
     np.testing.assert_allclose(slope(lambda part: part.multiply(3)), np.where(mask, 6 * x, 2 * x), rtol=1e-6)
     np.testing.assert_allclose(slope(lambda part: part.max(0.5)), np.where(mask & (x < 0.5), 0.5, 2 * x), rtol=1e-6)
+    np.testing.assert_allclose(
+        wrapped(hl.grad(lambda x: (x.at[x > 0.2].set(x[x > 0.2] ** 2) * x).sum()))(hnp.asarray(x)),
+        np.where(mask, 3 * x**2, 2 * x), rtol=1e-6,
+    )  # fmt: skip
+    found = wrapped(hl.grad(lambda x: (x.at[x > 0.2].multiply(x[x > 0.2] ** 2) * x).sum()))(hnp.asarray(x))
+    np.testing.assert_allclose(found, np.where(mask, 4 * x**3, 2 * x), rtol=1e-6)
     found = wrapped(hl.grad(lambda x: (x.at[x[:, 0] > 0.2].set(rows) * x).sum()))(hnp.asarray(x))
     np.testing.assert_allclose(found, np.where(mask[:, :1], rows, 2 * x), rtol=1e-6)
 
