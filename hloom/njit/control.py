@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import operator
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ClassVar
@@ -21,7 +20,8 @@ from hloom.ir.source import Source
 from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.kernels.frontend.memory import FAULT_BITS
 from hloom.njit import functions
-from hloom.njit.arguments.instances import Packed, data_of, instance_of, node_of
+from hloom.njit.arguments.instances import data_of
+from hloom.njit.branches import Join, Leaves, common_dtypes
 from hloom.njit.drawing import method_of
 from hloom.njit.elements import OfElements, each_element
 from hloom.njit.generators.methods import Draw
@@ -32,19 +32,17 @@ from hloom.njit.outside import Outside
 from hloom.njit.rewriting import RUNTIME, Loop, Program, program_of
 from hloom.njit.staged import Containers, for_each, while_true
 from hloom.njit.values import (
-    KINDS,
     PYTHON,
     Array,
-    Memory,
     Number,
     Unbound,
     Undecided,
     Value,
     as_value,
-    converted,
+    changes,
     dtype_of,
 )  # fmt: skip
-from hloom.tracing.refs import OuterRef
+from hloom.tracing.refs import OuterRef, Ref
 from hloom.tracing.trace import RefArgument, current_trace
 
 __all__ = ["InProgram", "Runtime", "Trace"]
@@ -70,18 +68,20 @@ class Trace:
         self.refused: list[HloomError] = []
         self._faults: dict[str, Any] = {}
         self._within: list[tuple[str, str, tuple]] = []  # kernels that run in loops and branches
-        self._first: Memory | None = None  # the first fault among those
+        self._first: Ref | None = None  # the first fault among those
         self.outside = Outside()
         self.copies = 1
-        self.draws = 0  # of numbers of generators, outside of kernels and in calls of them
+        self.guards: list[Any] = []  # tests without which the current expression is not evaluated
         self.single: list[int] = []  # of the leaves of the result, the arrays without dimensions
 
     def begin(self) -> None:
         """Called in the trace of the whole program, before its functions."""
-        self._first = Memory(hnp.zeros(1, np.int64))
+        self._first = Ref(hnp.zeros(1, np.int64))
 
     def watch(self, name: str, kernel: str, checks: tuple, fault: Any) -> None:
         """Sees to it that an index out of range of a kernel becomes an error."""
+        for guard in self.guards:
+            fault = hnp.where(guard, fault, np.int64(0))
         if current_trace() is self.root or self._first is None:
             self._faults[str(len(Trace.checked))] = fault
             Trace.checked.append((name, kernel, checks))
@@ -127,7 +127,6 @@ class Runtime:
 
     def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(function, Draw):
-            self.trace.draws += 1
             return function(*args, **kwargs)
         if function is dataclasses.replace:
             return function(*args, **kwargs)
@@ -219,24 +218,24 @@ class Runtime:
     def any_of(self, *parts: Callable[[], Any]) -> Any:
         return self._together(parts, np.logical_or, stops=True)
 
-    def _always(self, part: Callable[[], Any], source: Source | None = None) -> Any:
+    def _always(self, part: Callable[[], Any], source: Source | None = None, guard: Any = None) -> Any:
         """The value of an expression that Python evaluates only sometimes, or of which it evaluates a part once; or
-        of the test of a loop, which cannot change anything."""
-        before = self.trace.draws
-        value = part()
-        if self.trace.draws > before:
-            raise UnsupportedError(
-                "a draw of a random number in a conditional expression, `and`, `or`, a chain of comparisons or the "
-                "test of a loop", "how often it is drawn would depend on a computed value",
-                "assign it to a name before, or in an if statement", source,
-            )  # fmt: skip
-        return value
+        of the test of a loop, which cannot change anything. guard: the test without which it is not evaluated: indices
+        may then be out of range."""
+        with changes() as found:
+            if guard is None:
+                return found.none_in(part, source)
+            self.trace.guards.append(guard)
+            try:
+                return found.none_in(part, source)
+            finally:
+                self.trace.guards.pop()
 
     def _together(self, parts: Sequence[Callable[[], Any]], ufunc: np.ufunc, stops: bool) -> Any:
         """`and`, `or`: of Python's values as Python has them; of traced ones, all are computed."""
         found: Any = None
         for part in parts:
-            value = self._always(part) if isinstance(found, Value) else part()
+            value = self._sometimes(part, found, not stops) if isinstance(found, Value) else part()
             if found is None:
                 if not isinstance(value, Value) and bool(value) is stops:
                     return value
@@ -280,8 +279,13 @@ class Runtime:
     def choice(self, test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
         if not isinstance(test, Value):
             return yes() if test else no()
-        first, second = self._always(yes), self._always(no)
+        first, second = self._sometimes(yes, test, True), self._sometimes(no, test, False)
         return functions.chosen(_truth(test), first, second)
+
+    def _sometimes(self, part: Callable[[], Any], test: Any, wanted: bool) -> Any:
+        """The value of an expression that Python evaluates where a test is true, or else where it is false."""
+        guard = _truth(test).traced
+        return self._always(part, guard=guard if wanted else hnp.logical_not(guard))
 
     def known_truth(self, value: Any) -> bool:
         return bool(value)
@@ -339,7 +343,7 @@ class Runtime:
             except _PASSED_ON:
                 raise
             except HloomError as error:
-                again = _common(sides.get(then), sides.get(other))
+                again = common_dtypes(sides.get(then), sides.get(other))
                 if (len(unbound), len(kept.changed)) == missing and (again is None or again == common):
                     self.trace.refused.append(error)  # it may be one on an integer that can be known
                     raise
@@ -347,7 +351,7 @@ class Runtime:
             missing = len(unbound), len(kept.changed)
         shared = {id(value.ref): value.ref for value in names.values() if isinstance(value, Array)}
         try:
-            joined, contents = _Join(sides[then], sides[other], list(results), loop, shared).found
+            joined, contents = Join(sides[then], sides[other], list(results), loop, shared).found
         except UnsupportedError as error:
             self.trace.refused.append(error)
             raise
@@ -519,82 +523,3 @@ def _truth(value: Any) -> Any:
     if value.dtype == np.dtype(bool):
         return value
     return elementwise(np.not_equal, (value, 0))
-
-
-# --- results of branches
-
-
-class Leaves:
-    """The numbers and arrays in the results of a branch. tree: with None in their place; Python values stay."""
-
-    def __init__(self, tree: Any, values: list[Any]):
-        self.tree, self.values = tree, values
-
-    @classmethod
-    def of(cls, found: Any) -> Leaves:
-        values: list[Any] = []
-
-        def walk(part: Any) -> Any:
-            if isinstance(part := node_of(part), Packed):
-                return part.map(walk)
-            if isinstance(part, (tuple, list)):
-                return type(part)([walk(p) for p in part])
-            if isinstance(part, (Value, np.ndarray, np.generic, bool, int, float, complex)):
-                values.append(as_value(part))
-                return LEAF
-            return part
-
-        return cls(walk(found), values)
-
-    def traced(self, dtypes: list[np.dtype] | None) -> list[Any]:
-        asked = dtypes or [dtype_of(v) for v in self.values]
-        return [converted(v, dtype) for v, dtype in zip(self.values, asked, strict=False)]
-
-
-LEAF = object()
-
-
-def _common(first: Leaves | None, second: Leaves | None) -> list[np.dtype] | None:
-    """The common dtypes of the results of two branches."""
-    if first is None or second is None or len(first.values) != len(second.values):
-        return None
-    return [
-        np.result_type(functions.kind(a), functions.kind(b)) for a, b in zip(first.values, second.values, strict=True)
-    ]
-
-
-class _Join:
-    """The values of the names after a branch. results: of the leaves. shared: Refs of arrays from before it."""
-
-    def __init__(self, first: Leaves, second: Leaves, results: list[Any], loop: Loop, shared: dict[int, Memory]):
-        self.pairs = iter(zip(first.values, second.values, results, strict=True))
-        self.loop, self.shared = loop, shared
-        self.refs = [Counter(id(v.ref) for v in side.values if isinstance(v, Array)) for side in (first, second)]
-        self.found = self.of(first.tree, second.tree)
-
-    def of(self, one: Any, other: Any) -> Any:
-        if one is LEAF and other is LEAF:
-            return self._leaf(*next(self.pairs))
-        for value in (one, other):
-            if isinstance(value, Unbound):
-                return value
-        if isinstance(one, Packed) and one.is_like(other):
-            return instance_of(one.map(self.of, other))
-        if isinstance(one, (tuple, list)) and type(one) is type(other) and len(one) == len(other):
-            return type(one)([self.of(a, b) for a, b in zip(one, other, strict=True)])
-        if one is other or (LEAF not in (one, other) and one == other):
-            return one
-        raise UnsupportedError("a branch on a traced value", f"its sides make {one!r} and {other!r}",
-                               "make numbers or arrays of one shape in both", self.loop.source)  # fmt: skip
-
-    def _leaf(self, a: Any, b: Any, value: Any) -> Value:
-        if not isinstance(a, Array) and not isinstance(b, Array):
-            python = {v.python if isinstance(v, Number) else type(v) for v in (a, b)}
-            return Number(value, None if None in python else KINDS[np.dtype(value.dtype).kind])
-        if isinstance(a, Array) and isinstance(b, Array) and a.is_same(b):
-            return a
-        refs = [id(v.ref) for v in (a, b) if isinstance(v, Array)]
-        origins = [self.shared[ref] for ref in refs if ref in self.shared]
-        if origins or any(counts[ref] > 1 for counts in self.refs for ref in refs):
-            return Array.one_of(value, "a branch decides which array it is", origins)
-        return Array.of(value)

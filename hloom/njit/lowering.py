@@ -162,10 +162,13 @@ class NumpyLowering(Lowering):
 
     def _drawing_once(self, node: Any, method: Callable[[Any], Value], parts: Sequence[ast.expr]) -> Value:
         """An expression of which Python evaluates parts not always, or once, and a kernel otherwise."""
-        before = self.draws
+        before, writes = self.draws, self.writes
         made = method(node)
-        if parts and self.draws > before:
-            self.unsupported(f"a draw in {ast.unparse(node):.60}", "assign what is drawn to a name before")
+        if parts and (self.draws > before or self.writes > writes):
+            self.unsupported(
+                f"a draw, or a call that changes an array, in {ast.unparse(node):.60}",
+                "assign the value to a name before",
+            )
         return made
 
     def definition(self, function) -> tuple[ast.FunctionDef, str, int]:

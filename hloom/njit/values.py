@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -25,8 +26,8 @@ from hloom.tracing.refs import Ref
 from hloom.tracing.trace import as_array
 
 __all__ = [
-    "KINDS", "PYTHON", "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "between", "converted",
-    "dtype_of", "traced", "watching",
+    "KINDS", "PYTHON", "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "between", "changes",
+    "converted", "dtype_of", "traced", "watching",
 ]  # fmt: skip
 
 # Types of Python's numbers, and the dtypes that they have alone; and back, by the kind of a dtype.
@@ -166,6 +167,41 @@ class Step:
     put: Callable[[Any, Any], Any]
 
 
+class Changes:
+    """What changes while an expression is traced that Python may not evaluate, or not as often. made: arrays made
+    within it, which may change."""
+
+    def __init__(self) -> None:
+        self.made: set[int] = set()
+        self.kept: list[Memory] = []  # so that ids stay those of the arrays made
+        self.changed = False
+
+    def none_in(self, part: Callable[[], Any], source: Source | None) -> Any:
+        """The value of an expression that changes no array from before it."""
+        value = part()
+        if self.changed:
+            raise UnsupportedError(
+                "a change of an array, or a draw of a random number, in a conditional expression, `and`, `or`, a chain "
+                "of comparisons or the test of a loop", "how often it happens would depend on a computed value",
+                "assign the value to a name before, or in an if statement", source,
+            )  # fmt: skip
+        return value
+
+
+_changes: ContextVar[tuple[Changes, ...]] = ContextVar("changes", default=())
+
+
+@contextmanager
+def changes() -> Iterator[Changes]:
+    """Notes what changes within it."""
+    found = Changes()
+    before = _changes.set((*_changes.get(), found))
+    try:
+        yield found
+    finally:
+        _changes.reset(before)
+
+
 class Memory(Ref):
     """A Ref that counts its writes, as the program is traced."""
 
@@ -174,10 +210,15 @@ class Memory(Ref):
     def __init__(self, value: Any):
         super().__init__(value)
         self.writes = 0
+        for found in _changes.get():
+            found.made.add(id(self))
+            found.kept.append(self)
 
     def write(self, value: Any) -> None:
         self.writes += 1
         super().write(value)
+        for found in _changes.get():
+            found.changed = found.changed or id(self) not in found.made
 
 
 class Array(Value):

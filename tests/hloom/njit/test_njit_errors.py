@@ -303,3 +303,52 @@ def test_indices_that_ranges_prove_are_not_checked():
     x = np.random.default_rng(0).random((8, 3))
     np.testing.assert_allclose(rows(x), rows.__wrapped__(x), rtol=1e-14)
     assert len(rows.lower(x).compile().executable.output_shapes) == 1  # the result, and no word of faults
+
+
+def bump(x):
+    x[0] += 1
+    return x[0] > 2
+
+
+def norm(x):
+    parts = np.zeros(2)
+    for i in range(len(x)):
+        parts[0] += x[i]
+    return parts[0]
+
+
+def changed_where_it_is_reached(x, y):
+    return x.sum() if y[0] > 0 and bump(x) else 0.0
+
+
+def changed_in_a_chain(x, y):
+    for i in range(len(y)):
+        if 0 < x[1] < (1.0 if bump(x) else 3.0):
+            y[i] = x[0]
+    return y
+
+
+def with_an_array_of_its_own(x, y):
+    return 5.0 if y[0] > 0 and norm(x) > 1 else 6.0
+
+
+def reached_where_it_is_inside(x, i):
+    return 1 if i < len(x) and x[i] > 0 else 0
+
+
+@pytest.mark.parametrize("function", [changed_where_it_is_reached, changed_in_a_chain])
+def test_a_change_that_python_may_not_make_is_refused(function):
+    with pytest.raises(UnsupportedError, match="change|changes"):
+        hl.njit(function)(np.zeros(3), -np.ones(4))
+
+
+def test_expressions_that_python_may_not_evaluate():
+    for sign in (-1, 1):
+        given = np.ones(3), sign * np.ones(4)
+        assert hl.njit(with_an_array_of_its_own)(*given) == with_an_array_of_its_own(*given)
+    compiled = hl.njit(reached_where_it_is_inside)
+    for i in (0, 2, 5):
+        assert compiled(np.ones(3), np.int64(i)) == reached_where_it_is_inside(np.ones(3), i)
+        assert compiled(np.ones(3), i) == reached_where_it_is_inside(np.ones(3), i)
+    with pytest.raises(IndexOutOfBoundsError):
+        compiled(np.ones(3), np.int64(-7))
