@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from hloom.compiler.transforms.flat import place
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation, Instruction
@@ -17,18 +19,28 @@ from hloom.ir.rewrite import sweep
 
 @record(frozen=True)
 class Counter:
-    """A carried integer that changes by a constant in each step, so that its values need not be kept."""
+    """A carried integer that changes by a constant in each step, so that its values need not be kept.
+
+    start: its value before the first step. first: what is added to it at index 0 of what the steps stack; in a loop in
+    reverse the last step is there. change: from one index to the next.
+    """
 
     start: Instruction
+    first: int
     change: int
 
     def at(self, start: Value, number: Value) -> Value:
-        """The value before the step of this number."""
-        return start + (number if self.change == 1 else number * self.change)
+        """The value before the step that stacks at this index."""
+        found = start + (number if self.change == 1 else number * self.change)
+        return found + self.first if self.first else found
 
 
-def counters(forward: Computation, own_carry, carry) -> dict[Instruction, Counter]:
-    found = {}
+def counters(forward: Computation, own_carry, carry, like: Instruction) -> dict[Instruction, Counter]:
+    """The counters among the carried values of a loop, by their parameters."""
+    found: dict[Instruction, Counter] = {}
+    length, reverse = like["length"], like.attributes.get("reverse", False)
+    if reverse and not isinstance(length, int):
+        return found
     for parameter, after, start in zip(own_carry, forward.outputs(), carry, strict=False):
         if after.opcode not in ("add", "subtract") or parameter.shape.dims or parameter.dtype.kind not in "iu":
             continue
@@ -36,8 +48,10 @@ def counters(forward: Computation, own_carry, carry) -> dict[Instruction, Counte
         if after.opcode == "add" and right is parameter:
             left, right = right, left
         if left is parameter and right.opcode == "constant":
-            change = int(right["value"])
-            found[parameter] = Counter(start.instruction, change if after.opcode == "add" else -change)
+            change = int(right["value"]) if after.opcode == "add" else -int(right["value"])
+            ends = (change * (length - 1), -change) if reverse else (0, change)
+            wrapped = np.array(ends, np.int64).astype(parameter.dtype)  # as the counter is, in a narrow dtype
+            found[parameter] = Counter(start.instruction, *wrapped.tolist())
     return found
 
 

@@ -132,7 +132,7 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     # Loop-invariant residuals are computed once, outside; slices of xs and counters are known; the rest is stacked.
     readable = {forward.parameters[k] for k in constant if body.parameters[k] in lasts}
     fixed = {forward.parameters[k]: primals[k].instruction for k in constant}
-    counted = counters(forward, own_carry, carry)
+    counted = counters(forward, own_carry, carry, instruction)
     outside = {**fixed, **invariant(builder, forward, fixed, residuals)}
     at_xs = dict(zip(own_xs, xs, strict=True))
     stacked = worth_stacking(forward, residuals, {*outside, *at_xs, *counted}, readable)

@@ -207,3 +207,26 @@ def test_time_is_linear(function):
     gradient = hl.jit(hl.grad(function))
     small, large = (least_seconds(gradient, _argument(n)) for n in (4096, 16384))
     assert large < 8 * small + 1e-3, (small, large)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.uint8, np.int64])
+@pytest.mark.parametrize("change", [1, -1, 3])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_carried_counters_of_loops_in_both_directions(dtype, change, reverse):
+    """The values of a counter are computed again, for each index of what the steps stack."""
+    start = 100 if change < 0 else 2
+
+    def function(x):
+        def step(carry, row):
+            count, total = carry
+            weight = hnp.sin(count.astype(x.dtype))
+            return (count + np.array(change).astype(dtype), total * 0.9 + weight * row**2), total * weight
+
+        (_, total), stacked = lax.scan(step, (hnp.asarray(start, dtype), x[0]), x, reverse=reverse)
+        return total + (stacked * x).sum()
+
+    with hl.config(enable_x64=True):
+        x = np.random.default_rng(0).uniform(0.5, 1.5, 300 if dtype in (np.int8, np.uint8) else 20)
+        got = np.asarray(hl.grad(function)(x))
+        want = np.asarray(hl.jacfwd(function)(x))
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
