@@ -7,8 +7,8 @@ from hloom.ir.types import DTYPES
 
 
 def sizes_of(plan, source) -> dict[str, int]:
-    """Bytes behind each pointer of a text, the same for all its launches here."""
-    result = {}
+    """Bytes behind each pointer of a text: the most that one of its launches has."""
+    result: dict[str, int] = {}
     for step in plan.kernels():
         if step.launch.source == source:
             instruction = step.instruction
@@ -23,7 +23,7 @@ def sizes_of(plan, source) -> dict[str, int]:
                     size = operands[int(name[2:])].shape.bytes
                 else:
                     size = shapes[int(name.lstrip("outi"))].bytes
-                result[parameter] = size
+                result[parameter] = max(size, result.get(parameter, 0))
     return result
 
 
