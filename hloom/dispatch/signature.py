@@ -120,7 +120,7 @@ class Call:
     def without_twins(self) -> Call:
         """The call of another version, whose results do not bring them."""
         key = self.key._replace(statics=(*self.key.statics, "without twins"))
-        return Call(self.leaves, self.statics, key, self.donated, self.hints, False, self.untyped)
+        return replace(self, key=key, twins=False)
 
     @property
     def has_weak(self) -> bool:

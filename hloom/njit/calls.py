@@ -54,7 +54,7 @@ class Entry:
         executable = compiled.executable
         shapes = executable.output_shapes
         self._compiled, self._runner = compiled, executable.runner
-        self._given = [k for k in range(count) if k not in {number for number, *_ in spec.known}]
+        self._given = spec.given(count)
         numbers = tree.unflatten(compiled.out_tree, list(range(len(shapes))))
         self._result = numbers["result"]
         self._written = [(int(k), number) for k, number in numbers["written"].items()]

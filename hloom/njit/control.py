@@ -68,15 +68,11 @@ class Trace:
         self.refused: list[HloomError] = []
         self._faults: dict[str, Any] = {}
         self._within: list[tuple[str, str, tuple]] = []  # kernels that run in loops and branches
-        self._first: Ref | None = None  # the first fault among those
+        self._first = None if root is None else Ref(hnp.zeros(1, np.int64))  # the first fault among those
         self.outside = Outside()
         self.copies = 1
-        self.guards: list[Any] = []  # tests without which the current expression is not evaluated
+        self.guards: tuple[Any, ...] = ()  # tests without which the current expression is not evaluated
         self.single: list[int] = []  # of the leaves of the result, the arrays without dimensions
-
-    def begin(self) -> None:
-        """Called in the trace of the whole program, before its functions."""
-        self._first = Ref(hnp.zeros(1, np.int64))
 
     def watch(self, name: str, kernel: str, checks: tuple, fault: Any) -> None:
         """Sees to it that an index out of range of a kernel becomes an error."""
@@ -126,9 +122,7 @@ class Runtime:
     # --- calls, attributes, indices
 
     def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(function, Draw):
-            return function(*args, **kwargs)
-        if function is dataclasses.replace:
+        if function is dataclasses.replace or isinstance(function, Draw):
             return function(*args, **kwargs)
         if isinstance(function, InProgram):
             return function.in_program(self, *args, **kwargs)
@@ -222,14 +216,13 @@ class Runtime:
         """The value of an expression that Python evaluates only sometimes, or of which it evaluates a part once; or
         of the test of a loop, which cannot change anything. guard: the test without which it is not evaluated: indices
         may then be out of range."""
-        with changes() as found:
-            if guard is None:
+        outer = self.trace.guards
+        self.trace.guards = outer if guard is None else (*outer, guard)
+        try:
+            with changes() as found:
                 return found.none_in(part, source)
-            self.trace.guards.append(guard)
-            try:
-                return found.none_in(part, source)
-            finally:
-                self.trace.guards.pop()
+        finally:
+            self.trace.guards = outer
 
     def _together(self, parts: Sequence[Callable[[], Any]], ufunc: np.ufunc, stops: bool) -> Any:
         """`and`, `or`: of Python's values as Python has them; of traced ones, all are computed."""

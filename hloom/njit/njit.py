@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -108,6 +108,11 @@ class Spec:
     strided: tuple[int, ...]
     single: tuple[int, ...]
 
+    def given(self, count: int) -> list[int]:
+        """Of `count` leaves, those that are arguments of the program, in order."""
+        known = {number for number, *_ in self.known}
+        return [k for k in range(count) if k not in known]
+
 
 class Variant:
     """A function for arguments of a spec: `jitted` takes the arrays among them. trace: its last trace."""
@@ -129,7 +134,6 @@ class Variant:
         before = {k: v.ref.read() for k, v in enumerate(values) if isinstance(v, Array) and k not in same}
         arguments = dict(zip(spec.names, unflatten(spec.tree, values), strict=True))
         self.trace = Trace(current_trace())
-        self.trace.begin()
         outer = around(self.function.written, self.function.names)
         own = {name: value for name, value in arguments.items() if name != OUTER}
         known = captured.set({id(g): state for g, state in zip(outer, arguments.get(OUTER, ()), strict=False)})
@@ -291,7 +295,7 @@ class NumpyFunction:
         if is_plain and self._fallback is not None:
             return self._compiled_or_not(self._fallback, bound, given)
         if is_plain and is_quick():
-            own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+            own = _own(leaves)
             plain = not kwargs and len(args) == len(leaves) and all(a is b for a, b in zip(args, leaves, strict=True))
             with self._lock:
                 entry = self._entry(bound, structure, own, plain)
@@ -302,7 +306,7 @@ class NumpyFunction:
     def _compiled_or_not(self, fallback: Fallback, bound: dict[str, Any], given: dict[str, Any]) -> Any:
         """A call with `fallback=True`. Only errors before the program runs are reasons to run it in Python."""
         leaves, structure = flatten(list(bound.values()))
-        own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+        own = _own(leaves)
         reason = entry = None
         if not fallback.takes(structure, own):
             known = self._known
@@ -323,7 +327,7 @@ class NumpyFunction:
                 return entry(own)
         if any(isinstance(leaf, HloomArray) for leaf in leaves):
             leaves, structure = flatten(list(given.values()))
-            own = [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+            own = _own(leaves)
             given = dict(zip(given, unflatten(structure, own), strict=True))
         written = inspect.BoundArguments(self.signature, given)
         return fallback.run(reason, written.args, written.kwargs)
@@ -457,18 +461,28 @@ INTEGERS = (int, np.integer, np.bool_)  # truth values of Python too
 NUMBERS = (*INTEGERS, float, np.floating)
 
 
+def _own(leaves: Sequence[Any]) -> list[Any]:
+    """Leaves with NumPy's arrays in the place of hloom's."""
+    return [np.asarray(leaf)[()] if isinstance(leaf, HloomArray) else leaf for leaf in leaves]
+
+
 def _raise(error: Exception) -> NoReturn:
     raise error
 
 
 def _frozen(leaf: Any) -> Any:
     """An argument that can be a key: slices have no hash."""
-    return ("slice", leaf.start, leaf.stop, leaf.step) if isinstance(leaf, slice) else leaf
+    return _Slice(leaf.start, leaf.stop, leaf.step) if isinstance(leaf, slice) else leaf
 
 
 def _thawed(value: Any) -> Any:
-    is_slice = isinstance(value, tuple) and len(value) == 4 and value[0] == "slice"
-    return slice(*value[1:]) if is_slice else value
+    return slice(*value) if isinstance(value, _Slice) else value
+
+
+class _Slice(NamedTuple):
+    start: Any
+    stop: Any
+    step: Any
 
 
 def _require_no_generator(result: Any, name: str) -> None:
@@ -486,8 +500,7 @@ def _compiled(variant: Variant, arrays: list) -> Any:
     lowered = _lowered(variant, arrays)
     results = lowered.out_tree
     written = tree.unflatten(results, list(range(results.num_leaves)))["written"]
-    known = {number for number, *_ in variant.spec.known}
-    given = [k for k in range(len(arrays) + len(known)) if k not in known]
+    given = variant.spec.given(len(arrays) + len(variant.spec.known))
     return lowered.compile_in_place({number: given.index(int(k)) for k, number in written.items()})
 
 
