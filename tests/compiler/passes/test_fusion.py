@@ -10,6 +10,7 @@ from random_programs import arguments, reference
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.compiler.passes.fusion.fuse import Grouping, explain
+from hloom.compiler.passes.fusion.group import Facts
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cpu.target import host_target
@@ -304,3 +305,18 @@ def test_a_cheap_value_that_two_kernels_need_is_computed_in_both():
     # An expensive one is.
     module = fused(lambda x: hnp.exp(x) / hnp.exp(x).sum(0), x)
     assert any(isinstance(i.shape, TupleShape) for i in module.entry.instructions if i.opcode == "fusion")
+
+
+def test_only_updated_arrays_have_versions_that_are_read():
+    """A slice reads a small part of an array: of one that is updated, an earlier update is ordered after it; one that
+    nothing updates needs no order."""
+    builder = Builder("main")
+    updated, kept = (Value(builder, builder.parameter(Shape(np.dtype("f4"), (1000,)))) for _ in range(2))
+    start = Value(builder, builder.parameter(Shape(np.dtype("i4"), ())))
+    sliced = [array.op("dynamic-slice", start, dynamic_slice_sizes=(2,)) for array in (updated, kept)]
+    update = updated.op("dynamic-update-slice", sliced[1], start)
+    computation = builder.finish(builder.tuple([v.instruction for v in (*sliced, update)]))
+    facts = Facts(computation.instructions, computation.users(), host_target())
+    assert [a for _, a in facts.states_read(sliced[0].instruction)] == [updated.instruction]
+    assert not list(facts.states_read(sliced[1].instruction)) and not facts.reads_updated(sliced[1].instruction)
+    assert facts.reads_version(sliced[0].instruction, update.instruction)

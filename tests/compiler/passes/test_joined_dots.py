@@ -1,4 +1,4 @@
-"""join-dots: sums of dots as one dot, exactly where that is less work, with the same values."""
+"""Dots in normal form; join-dots: sums of dots as one dot, exactly where that is less work, with the same values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hloom.backends.cpu.compilation import compile_module
+from hloom.compiler.passes.canonicalize.dots import is_canonical
 from hloom.compiler.pipeline import run_passes
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import evaluate
@@ -71,3 +72,14 @@ def test_many_terms():
     joined = run_passes(Module("main", computation), ("join-dots",), verify=True)
     assert dots(joined.entry) == 1
     np.testing.assert_array_equal(evaluate(joined.entry, arrays)[0], evaluate(computation, arrays)[0])
+
+
+@pytest.mark.parametrize(
+    "left, right, canonical",
+    [((5, 7), (7, 3), True), ((1, 7), (7, 3), False), ((5, 7), (7, 1), False), ((1, 1), (1, 1), False)],
+)
+def test_a_product_without_sizes_of_one_is_left_as_it_is(left, right, canonical):
+    builder = Builder("main")
+    x, y = (Value(builder, builder.parameter(Shape(DTYPES["f32"], dims))) for dims in (left, right))
+    dot = x.op("dot", y, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
+    assert is_canonical(dot.instruction) is canonical

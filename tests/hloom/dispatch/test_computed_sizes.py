@@ -9,6 +9,7 @@ from counted_programs import check_counted
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.compiler.transforms.counted import counted_program
 from hloom.errors import (
     BatchingError,
     ConcretizationTypeError,
@@ -19,6 +20,7 @@ from hloom.errors import (
     UndecidedSizeError,
     UnsupportedError,
 )
+from hloom.ir.spmd.sharding import DeviceMesh, Sharding
 from hloom.tree import pytrees as tree
 
 X = np.array([3, -1, 0, 5, -2, 5, 4, -7, 1, 0, 2, -3], np.float32)
@@ -288,3 +290,11 @@ def test_text_and_analyses_of_a_program():
     compiled = lowered.compile()
     assert "f32[12]" in compiled.as_text() and compiled.source() and compiled.cost_analysis()["kernels"] > 0
     assert compiled.memory_analysis()
+
+
+def test_parameters_keep_their_shardings_in_the_program_of_fixed_shapes():
+    """So that a program over several devices is seen to be one, and refused."""
+    module = hl.jit(hnp.flatnonzero).lower(hl.ShapeDtypeStruct((8,), "f4")).module
+    (parameter,) = module.entry.parameters
+    parameter.sharding = sharding = Sharding(DeviceMesh(("data",), (2,)), (("data",),))
+    assert [p.sharding for p in counted_program(module.entry).computation.parameters] == [sharding]
