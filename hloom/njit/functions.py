@@ -57,7 +57,7 @@ def is_of_numpy(function: Any) -> bool:
         return True
     module = getattr(function, "__module__", None) or ""
     if isinstance(function, type):
-        return issubclass(function, np.generic)
+        return issubclass(function, np.generic) or function is np.ndarray
     owner = getattr(function, "__self__", None)
     return isinstance(owner, np.ufunc) or module.split(".")[0] in ("numpy", "math", "cmath", "scipy")
 
@@ -404,10 +404,20 @@ def _result_type(*values: Any) -> np.dtype:
     return np.result_type(*[v if isinstance(v, (type, np.dtype, str)) else kind(v) for v in values])
 
 
+def _ndarray(shape: Any, dtype: Any = float, *others: Any, order: Any = None, **options: Any) -> Any:
+    if others or options or order not in (None, "C"):
+        raise UnsupportedError(
+            "np.ndarray(shape, dtype) with a buffer, strides or an order",
+            "arrays of a compiled program are new memory in C order", "take np.empty, or a view of an array",
+        )  # fmt: skip
+    return _full(shape, 0, dtype)
+
+
 _SPECIAL: dict[str, Callable] = {
     "result_type": _result_type,
     "histogram": _histogram,
-    "copy": _copy, "array": _array, "asarray": _asarray, "ascontiguousarray": _asarray, "reshape": _reshape,
+    "ndarray": _ndarray, "copy": _copy, "array": _array, "asarray": _asarray, "ascontiguousarray": _asarray,
+    "reshape": _reshape,
     "ravel": _ravel, "transpose": _transpose, "flip": _flip, "full": _full,
     **dict.fromkeys(("empty", "zeros"), lambda shape, dtype=float, **o: _full(shape, 0, dtype)),
     "ones": lambda shape, dtype=float, **o: _full(shape, 1, dtype),

@@ -61,7 +61,7 @@ METHODS = frozenset(
     (*REDUCTIONS, "mean", "argmax", "argmin", "astype", "copy", "dot", "item", "fill", "flatten",
      "ravel", "sort")
 )  # fmt: skip
-MADE = frozenset(("empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like"))
+MADE = frozenset(("empty", "ndarray", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like"))
 _BUILTINS = frozenset(
     (abs, min, max, len, range, int, float, bool, sum, pow, round, complex, tuple, zip, enumerate, reversed)
 )

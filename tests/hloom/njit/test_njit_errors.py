@@ -121,9 +121,14 @@ def changes_a_row_of_a_list(x):
     return rows[0]
 
 
+def takes_memory(x):
+    return np.ndarray(3, buffer=x)
+
+
 @pytest.mark.parametrize(
     ("function", "error", "says", "line"),
     [
+        (takes_memory, UnsupportedError, "a buffer", 1),
         (changes_an_alias_of_a_global, UnsupportedError, "not an argument", 2),
         (changes_a_global_in_a_loop, UnsupportedError, "not an argument", 3),
         (changes_an_attribute, UnsupportedError, "attribute", 1),

@@ -206,6 +206,23 @@ def test_programs(function):
     check(function, X)
 
 
+def arrays_of_the_type_itself(x):
+    total = np.ndarray((len(x), 3), np.int32)
+    rows = np.ndarray(len(x))
+    for i in range(len(x)):
+        rows[i] = x[i, 0] * 2
+        row = np.ndarray(3, dtype=np.float64)
+        for j in range(3):
+            total[i, j] = i * j
+            row[j] = x[i, j] * j
+        rows[i] += row[2]
+    return total, rows, np.ndarray(shape=(2, 0)), np.ndarray([2, 0], "f4", order="C")
+
+
+def test_ndarray_makes_an_array():
+    check(arrays_of_the_type_itself, X)
+
+
 DTYPES = ["bool", "int8", "uint8", "int16", "int32", "int64", "uint32", "float32", "float64", "complex64", "complex128"]
 
 
