@@ -130,6 +130,8 @@ MPMATH = {
     "lgamma": (lambda x: mpmath.log(abs(mpmath.gamma(x))), 0.001, 100.0, 0.51, 2.5),
     "digamma": (mpmath.digamma, 2.0, 100.0, 0.51, 5.0),
     "erf_inv": (mpmath.erfinv, -1.0, 1.0, 1.8, 5.0),
+    "bessel_i0e": (lambda x: mpmath.besseli(0, x) * mpmath.exp(-abs(x)), -40.0, 40.0, 0.51, 2.5),
+    "bessel_i1e": (lambda x: mpmath.besseli(1, x) * mpmath.exp(-abs(x)), -40.0, 40.0, 0.51, 2.5),
 }
 
 
