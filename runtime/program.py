@@ -215,7 +215,7 @@ class _Rows:
     def _count(self, item: Step) -> int:
         """The number of rows of a step."""
         if isinstance(item, Host):
-            return 5 * (not self._skips(item))
+            return (5 if item.native is None else 2) * (not self._skips(item))
         if isinstance(item, Count):
             return len(item.added) + len(item.waits)
         if isinstance(item, (Call, Copy)):
@@ -343,6 +343,11 @@ class _Rows:
         self.word(address(self.frame.done))
         for ref, _ in (*item.inputs, *item.outputs):
             self.word(ref)
+        if (native := item.native) is not None:
+            for word in (self.callbacks[number], *native.numbers):
+                self.word(word)
+            call = step(KERNEL, native.address, start, native.items, native.grain, 1, self.ahead[number])
+            return [call, step(JUMP_IF_ZERO, end, self.status)]
         rows = [step(LOOK), step(COPY, done, zero, 1), step(KERNEL, self.callbacks[number], start, 1, 1)]
         return [*rows, step(JUMP_IF_ZERO, end, self.status), step(JUMP_IF_ZERO, end, done)]
 
@@ -397,6 +402,8 @@ def _work(step: Step, number: int) -> Work | bool:
     """What `work_ahead` asks of a step."""
     if isinstance(step, Call):
         return step.items, step.grain, step.nanoseconds
+    if isinstance(step, Host) and step.native is not None:
+        return step.native.items, step.native.grain, 0
     return isinstance(step, Jump) and step.target <= number
 
 

@@ -59,11 +59,27 @@ class Copy:
 
 
 @record(frozen=True)
+class Native:
+    """A C function that computes what a Python function does, an item of its results at a time.
+
+    address: of a kernel (words, lo, hi). The words are those of the Python step, the address of the Python step, and
+    the numbers. Where an item fails, it calls the Python step with its own words, which computes all items and raises.
+    items, grain: as of a Call.
+    """
+
+    address: int
+    numbers: tuple[int, ...]
+    items: int
+    grain: int
+
+
+@record(frozen=True)
 class Host:
     """A Python function between native steps: function(arrays, results) writes the results, which are the outputs.
 
     keeps: whether it may keep its arguments, which are then copies, since the memory is reused. A function that does
     not keep them must not modify them either. devices: those that call it; None for all.
+    native: calls the driver makes in its place, without Python; None: there are none.
     """
 
     function: Callable
@@ -71,6 +87,7 @@ class Host:
     outputs: tuple[tuple[Ref, Shape], ...]
     keeps: bool = True
     devices: tuple[int, ...] | None = None
+    native: Native | None = None
 
 
 @record(frozen=True)

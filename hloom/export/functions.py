@@ -389,7 +389,7 @@ def refuse_python(plans: Mapping[str, Plan]) -> None:
                 continue
             what = instruction.opcode
             if what == "custom-call":
-                what = f"custom-call {instruction.attributes.get('target', '')!r}".replace(" ''", "")
+                what = f"custom-call {str(instruction['custom_call_target'])!r}"
             place = f" at {instruction.source}" if instruction.source else ""
             found.append(f"{name}: {what} of {', '.join(repr(o.shape) for o in instruction.operands)}{place}")
     if found:

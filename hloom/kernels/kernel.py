@@ -12,8 +12,9 @@ import numpy as np
 from hloom.config import config
 from hloom.dispatch.jit import jit
 from hloom.dispatch.signature import distinct
-from hloom.errors import ArgumentError
+from hloom.errors import ArgumentError, UnsupportedError
 from hloom.ir.types import Shape
+from hloom.kernels.compiled import CompiledFunction, bound_arguments
 from hloom.kernels.elementwise import Elements, elements_of
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.lowering import Lowered, lowered
@@ -26,7 +27,13 @@ from hloom.tracing.trace import as_array, bind
 __all__ = ["KernelFunction", "kernel"]
 
 
-def kernel(function: Callable | None = None, *, static_argnames: str | Sequence[str] = (), unchecked: bool = False):
+def kernel(
+    function: Callable | None = None,
+    *,
+    static_argnames: str | Sequence[str] = (),
+    unchecked: bool = False,
+    results: Any = None,
+):
     """Compiles a function of loops over arrays: `@hl.kernel`, or `@hl.kernel(static_argnames="k")`.
 
     The function makes its results (`np.empty`, `np.zeros`, `x.copy()`), fills them in loops, and returns them. It is
@@ -45,15 +52,25 @@ def kernel(function: Callable | None = None, *, static_argnames: str | Sequence[
     one that Numba compiles: `hl.kernel(njit_function)`.
 
     static_argnames: arguments that are Python values, such as sizes. unchecked: indices that are not proved to be in
-    range are not checked; an index out of range is then undefined behaviour.
+    range are not checked; an index out of range is then undefined behaviour. results: shapes and dtypes of what a
+    function of `numba.njit` returns, which Numba then compiles: a tree of `hl.ShapeDtypeStruct`, a function of the
+    arguments that returns one, or a dictionary {parameter: struct or function} of the arrays that the function fills.
 
     Raises, at the line of the kernel: UnsupportedError for unsupported Python, ArgumentError for a certain race,
     ShapeError and DTypeError; when it runs, ShapeError for an index out of range.
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    if function is None:
-        return lambda f: KernelFunction(f, names, unchecked)
-    return KernelFunction(function, names, unchecked)
+    if results is not None and unchecked:
+        raise ArgumentError(
+            "hl.kernel(results=..., unchecked=True)", "Numba decides which indices it checks",
+            "pass numba.njit(boundscheck=...)",
+        )  # fmt: skip
+    make = (
+        functools.partial(KernelFunction, static=names, unchecked=unchecked)
+        if results is None
+        else functools.partial(CompiledFunction, results=results, static=names)
+    )
+    return make if function is None else make(function)
 
 
 class KernelFunction:
@@ -97,14 +114,7 @@ class KernelFunction:
         return self.lower(*args, **kwargs).compile().source()
 
     def _arguments(self, args, kwargs) -> dict[str, Any]:
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentError(
-                f"a call of the kernel '{self.name}'", str(error), f"call {self.name}{self.signature}"
-            ) from None
-        bound.apply_defaults()
-        return dict(bound.arguments)
+        return bound_arguments(self.signature, self.name, args, kwargs)
 
     def _bound(self, *args, **kwargs):
         arguments = self._arguments(args, kwargs)
@@ -143,14 +153,23 @@ class KernelFunction:
                 f"a call of the kernel '{self.name}'", "a static argument cannot be hashed", "pass tuples and numbers"
             ) from None
         if found is None:
-            origin = self.origin
-            made = lowered(
-                *origin.definition, origin.outside(), arguments, self.name, weak, self.unchecked, origin.parallel
-            )
+            made = self._lowered(arguments, weak)
             python = functools.partial(self._by_python, arguments, made)
             elements = None if made.checks else elements_of(made.body)
             found = self._made[key] = (made, instance(made.body, made.fault, python=python), elements)
         return found
+
+    def _lowered(self, arguments: dict[str, Any], weak: frozenset[str]) -> Lowered:
+        origin = self.origin
+        try:
+            return lowered(
+                *origin.definition, origin.outside(), arguments, self.name, weak, self.unchecked, origin.parallel
+            )
+        except UnsupportedError as error:
+            if not origin.of_njit:
+                raise
+            repair = f"{error.repair}; or declare results, and Numba compiles it: hl.kernel({self.name}, results=...)"
+            raise UnsupportedError(error.asked, error.found, repair, error.source) from None
 
     def _by_python(self, arguments: dict[str, Any], made: Lowered, arrays: Sequence[np.ndarray], batch: Batch):
         """The results as Python computes them."""

@@ -22,7 +22,8 @@ class Origin:
 
     written: the user's function. python: the same of arrays, as Python runs it. definition: its syntax tree, file, and
     the line before its first one. outside: returns the names around it. parallel: whether `numba.prange` divides a
-    loop among the cores. of_elements: whether arguments are broadcast against each other.
+    loop among the cores. of_elements: whether arguments are broadcast against each other. of_njit: whether it is one of
+    `numba.njit`.
     """
 
     written: Callable
@@ -31,6 +32,7 @@ class Origin:
     outside: Callable[[], Mapping[str, Any]]
     parallel: bool = True
     of_elements: bool = False
+    of_njit: bool = False
 
 
 def origin_of(function: Callable) -> Origin:
@@ -40,7 +42,7 @@ def origin_of(function: Callable) -> Origin:
     if of_elements:
         return _of_elements(function, python, definition)
     parallel = python is function or bool(function.targetoptions.get("parallel"))  # type: ignore[attr-defined]
-    return Origin(python, python, definition, lambda: outside_names(python), parallel)
+    return Origin(python, python, definition, lambda: outside_names(python), parallel, of_njit=python is not function)
 
 
 def _of_elements(function: Callable, python: Callable, definition: tuple[ast.FunctionDef, str, int]) -> Origin:

@@ -75,7 +75,7 @@ def _call(kind: str, callback, result_shape_dtypes, args, kwargs, method, effect
     if not callable(callback):
         raise ArgumentError(f"{kind} takes a function", f"{type(callback).__name__}", "pass a function")
     shapes, out_tree = tree.flatten(result_shape_dtypes)
-    shapes = [_shape(s, kind) for s in shapes]
+    shapes = [shape_of(s, kind) for s in shapes]
     leaves, in_tree = tree.flatten((args, kwargs))
     name = function_name(callback)
     leaves = [as_array(leaf, f"an argument of {kind} of '{name}'") for leaf in leaves]
@@ -121,7 +121,8 @@ def _target(kind: str, name: str, function, key, method) -> HostFunction:
     return found
 
 
-def _shape(value, kind: str) -> Shape:
+def shape_of(value, kind: str) -> Shape:
+    """The declared shape and dtype of a result. kind: of what."""
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise ArgumentError(
             f"{kind} takes the shapes and dtypes of its results",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from hloom.compiler.schedule.steps import (
     SwitchStep,
 )
 from hloom.config import config
+from hloom.ir.ops.programs.structure import native_function
 from hloom.ir.process.floats import default_floats
 from hloom.ir.types import Shape, result_shapes
 from hloom.runtime.steps import (
@@ -38,6 +40,7 @@ from hloom.runtime.steps import (
     Exchange,
     Host,
     Jump,
+    Native,
     Program,
     Ref,
     Step,
@@ -126,14 +129,28 @@ def _host(item: HostStep, layout: Layout) -> Host:
     instruction = item.instruction
     shapes = result_shapes(instruction.shape)
     distinct = list(dict.fromkeys(instruction.operands))
+    order = [distinct.index(o) for o in instruction.operands]
+    inputs = [(layout.ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)]
     device = instruction.attributes.get("device")
+    target = native_function(instruction)
+    native = None
+    if target is not None:  # its words are one for each operand
+        inputs, order = [inputs[k] for k in order], list(range(len(order)))
+        items = math.prod(target.sizes(instruction.shape))
+        native = Native(target.address, target.numbers(instruction), items, items if target.whole else 1)
     return Host(
-        host_function(instruction, [distinct.index(o) for o in instruction.operands]),
-        tuple((layout.ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
+        host_function(instruction, order),
+        tuple(inputs),
         tuple((layout.ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
         keeps=instruction.opcode == "custom-call",
         devices=None if device is None else (device,),
+        native=native,
     )
+
+
+def _is_native(item) -> bool:
+    """Whether a step calls a function of the user's without Python, which takes the GIL where it prints or fails."""
+    return isinstance(item, HostStep) and native_function(item.instruction) is not None
 
 
 def _read_by(steps: list[Step]) -> tuple[int, ...]:
@@ -173,6 +190,7 @@ def _work(plan: Plan) -> float:
         return LOOP_WORK
     launches = [item.launch for item in plan.steps if isinstance(item, KernelStep)]
     work = sum(float(one.items) * max(1.0, 65536.0 / one.grain) for one in launches if one.items > one.grain)
-    if any(isinstance(item, JumpStep) for item in plan.steps) or any(one.source.parts for one in launches):
+    long = any(isinstance(item, JumpStep) or _is_native(item) for item in plan.steps)
+    if long or any(one.source.parts for one in launches):
         work += LOOP_WORK
     return work + sum(shape.bytes for shape in (*plan.input_shapes, *plan.output_shapes))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -177,8 +178,76 @@ class HostFunction(str):
     factors: Callable | None = None
 
 
+class NativeFunction(HostFunction):
+    """A function of which there is also a C function of one batch element, which programs on CPUs call without Python.
+
+    address: of a kernel (words, lo, hi), as the runtime's `Native` describes it. Its words after the pointers, which
+    are one for each operand and result, are for each of these the bytes between two batch elements, and the dimensions
+    of one. depth: the number of batch dimensions, which all results have first. own: for each operand whether it has
+    them too. whole: whether one thread calls it for all batch elements.
+    """
+
+    address: int
+    depth: int
+    own: tuple[bool, ...]
+    whole: bool
+
+    def numbers(self, instruction) -> tuple[int, ...]:
+        """The words of a call after its pointers."""
+        results = result_shapes(instruction.shape)
+        shapes = [*[operand.shape for operand in instruction.operands], *results]
+        found: list[int] = []
+        for shape, own in zip(shapes, (*self.own, *[True] * len(results)), strict=True):
+            dims = shape.dims[self.depth * own :]
+            found += [math.prod(dims) * shape.dtype.itemsize * own, *dims]
+        return tuple(found)
+
+    def sizes(self, shape: TupleShape) -> tuple[int, ...]:
+        """The batch dimensions of results."""
+        return result_shapes(shape)[0].dims[: self.depth]
+
+    def evaluate(self, arrays: Sequence[np.ndarray], shape: TupleShape) -> tuple[np.ndarray, ...]:
+        """The results as Python computes them."""
+        raise self.lost()
+
+    def batched(self, mapped: Sequence[bool]) -> NativeFunction:
+        """The function with one more batch dimension, which is the first one. mapped: which operands have it."""
+        raise self.lost()
+
+    def lost(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"the function of the custom-call '{self}'", "it is not in this process", "trace the function that calls it"
+        )
+
+
+def native_function(instruction) -> NativeFunction | None:
+    """The function of a custom call that is called without Python; None for other instructions."""
+    target = instruction.attributes.get("custom_call_target") if instruction.opcode == "custom-call" else None
+    return target if isinstance(target, NativeFunction) else None
+
+
+def _native_batch(build, instruction, operands, mapped):
+    """One call for all batch elements. An operand has all batch dimensions or none."""
+    target: NativeFunction = instruction["custom_call_target"]
+    inner = target.sizes(instruction.shape)
+    given = []
+    for value, new, own in zip(operands, mapped, target.own, strict=True):
+        if own and not new:
+            value = build.spread(value)
+        elif new and not own and inner:
+            dims = (build.size, *inner, *value.dims[1:])
+            value = value.broadcast(dims, (0, *range(1 + len(inner), len(dims))))
+        given.append(value)
+    shape = TupleShape([s.with_dims((build.size, *s.dims)) for s in instruction.shape.elements])
+    attributes = instruction.attributes | {"custom_call_target": target.batched(mapped)}
+    made = build.builder.emit("custom-call", *[v.instruction for v in given], shape=shape, **attributes)
+    return [Value(build.builder, e) for e in tuple_elements(build.builder, made)]
+
+
 def _custom_call_batch(build, instruction, operands, mapped):
     target = instruction["custom_call_target"]
+    if isinstance(target, NativeFunction):
+        return _native_batch(build, instruction, operands, mapped)
     method = getattr(target, "method", "sequential")
     if method == "sequential":
         return sequential_batch(build, instruction, operands, mapped)
@@ -207,7 +276,8 @@ def _custom_call_reference(*arrays, shape, custom_call_target, **attributes):
             f"registered targets: {', '.join(sorted(CUSTOM_CALLS)) or 'none'}",
             "register it with hloom.register_custom_call(name, function)",
         )
-    result = function(*arrays)
+    native = isinstance(custom_call_target, NativeFunction)
+    result = custom_call_target.evaluate(arrays, shape) if native else function(*arrays)
     expected = result_shapes(shape)
     results = tuple(result) if isinstance(shape, TupleShape) else (result,)
     results = tuple(np.asarray(r) for r in results)

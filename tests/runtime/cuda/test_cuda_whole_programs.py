@@ -3,6 +3,7 @@ and graphs, memory and copies are the runtime's."""
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from cuda_cases import finish
@@ -101,6 +102,12 @@ def test_a_python_function_inside():
         return hl.pure_callback(lambda a: np.flip(np.asarray(a), 0), shape, hnp.sin(x)) + x
 
     program = check(with_host, X, turns=2)
+    assert any(isinstance(step, Host) for step in all_steps(program.steps))
+
+
+def test_a_function_that_numba_compiles_inside():
+    reverse = hl.kernel(numba.njit(lambda a: a[::-1].copy()), results=lambda a: a)
+    program = check(lambda x: reverse(hnp.sin(x)) + hl.vmap(reverse)(x), X, turns=2)
     assert any(isinstance(step, Host) for step in all_steps(program.steps))
 
 
