@@ -64,6 +64,8 @@ class Evaluation(Arithmetic):
         return None
 
     def _binary(self, node: Binary) -> Value:
+        if (found := self._in_range(node)) is not None:
+            return found
         left, right = self.value(node.left), self.value(node.right)
         if node.op in _COMPARISONS:
             return self.compared(node.op, left, right, {node.left.type, node.right.type})
@@ -71,6 +73,23 @@ class Evaluation(Arithmetic):
             return self.combined(node.op, [self.truth(left), self.truth(right)])
         if is_integer(node.type):
             return self.binary(node.type, node.op, self.number(left), self.number(right))
+        return None
+
+    def _in_range(self, node: Binary) -> Truth | None:
+        """`u64(i) < u64(n)` and its opposite, of s64 and n >= 0: whether 0 <= i < n. None for other operations."""
+        match node:
+            case Binary(
+                op="<" | ">=" as op,
+                left=Cast(type="u64", operand=Expr(type="s64") as index),
+                right=Cast(type="u64", operand=Expr(type="s64") as size),
+            ):
+                value, limit = self.number(self.value(index)), self.number(self.value(size))
+                if not self.facts.is_at_least(limit):
+                    return None
+                inside = self.combined("&", [self.compared(">=", value, Affine(0), {"s64"}),
+                                             self.compared("<", value, limit, {"s64"})])  # fmt: skip
+                opposite = Truth(inside.no, inside.yes, None if inside.known is None else not inside.known)
+                return inside if op == "<" else opposite
         return None
 
     def _logic(self, node: Logic) -> Value:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from hloom.compiler.kernel_ir.affine.dependences import SAME, Access, Distance, Nest, Range
 from hloom.compiler.kernel_ir.nodes import Assign, Call, For, Kernel, Stmt
 from hloom.compiler.kernel_ir.rewrite import mapped, read
+from hloom.compiler.kernel_ir.transforms.checks import with_short_checks
 from hloom.compiler.kernel_ir.transforms.interchange import can_be_interchanged, interchanged
 from hloom.compiler.kernel_ir.transforms.jam import can_be_jammed, jammed
 from hloom.compiler.kernel_ir.transforms.nests import Around, Path, innermost, is_within
@@ -43,7 +44,7 @@ def transformed(kernel: Kernel, ranges: Mapping[str, Range]) -> Kernel:
         body = [one for statement in made.body for one in _changed(around, statement, change)]
         if any(one is not other for one, other in zip(body, made.body, strict=False)) or len(body) != len(made.body):
             made = replace(made, body=body)
-    return made
+    return with_short_checks(made, ranges)
 
 
 def _changed(around: Around, statement: Stmt, change: Change) -> list[Stmt]:
