@@ -241,6 +241,13 @@ SETTINGS = {
             "cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "memory limit of a program on a CPU device, in bytes; 0: none"
         ),
         Setting(
+            "tape_bytes",
+            "HLOOM_TAPE_BYTES",
+            _bytes,
+            2 << 30,
+            "memory of the values that a gradient of a kernel keeps, in bytes; loops of unknown length reserve it",
+        ),
+        Setting(
             "program_memory",
             "HLOOM_PROGRAM_MEMORY",
             _bytes,

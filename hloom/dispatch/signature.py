@@ -66,6 +66,7 @@ class Settings(NamedTuple):
     clamp_indexes: bool
     numpy_dtype_promotion: str
     numpy_rank_promotion: str
+    tape_bytes: int
 
     @classmethod
     def current(cls) -> Settings:

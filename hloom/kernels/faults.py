@@ -6,13 +6,17 @@ import weakref
 
 import numpy as np
 
-from hloom.errors import IndexOutOfBoundsError, ShapeError
+from hloom.config import config
+from hloom.errors import DifferentiationError, IndexOutOfBoundsError, ShapeError
+from hloom.ir.build import Builder, Value
 from hloom.ir.ops.programs.structure import HostFunction
+from hloom.ir.source import Source
 from hloom.ir.types import TupleShape
+from hloom.kernels.derivatives.tape import FULL
 from hloom.kernels.frontend.memory import FAULT_BITS, Check
 from hloom.tracing.trace import bind
 
-__all__ = ["raise_fault", "watch"]
+__all__ = ["raise_fault", "watch", "watch_tape"]
 
 _targets: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
@@ -29,6 +33,27 @@ def watch(name: str, kernel: str, checks: tuple[Check, ...], fault) -> None:
 
         target.function, target.method = raised, "sequential"
     bind("custom-call", fault, shape=TupleShape(()), custom_call_target=target, custom_call_has_side_effect=True)
+
+
+def watch_tape(build: Builder, name: str, fault: Value, source: Source | None) -> None:
+    """Has the program raise an error where the tape of a gradient was too small."""
+    target = HostFunction(f"hloom.tape_fault.{name}")
+
+    def raised(word: np.ndarray) -> tuple:
+        if int(word[0]) == FULL:
+            raise DifferentiationError(
+                f"the gradient of a loop of unknown length in '{name}'",
+                f"it keeps values of more iterations than fit into {config.tape_bytes:,} bytes",
+                "raise hl.config.tape_bytes, or use forward mode (hl.jvp)",
+                source,
+            )
+        return ()
+
+    target.function, target.method = raised, "sequential"
+    shape = TupleShape(())
+    build.emit(
+        "custom-call", fault.instruction, shape=shape, custom_call_target=target, custom_call_has_side_effect=True
+    )
 
 
 def raise_fault(name: str, checks: tuple[Check, ...], word: int) -> None:

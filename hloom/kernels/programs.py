@@ -100,7 +100,7 @@ class Body:
 
     arrays: by pointer. sizes: values of variables that are sizes. trips: the greatest number of iterations of loops, by
     variable, where it is known. spans: the least and the greatest value of the loops' variables. tiles: by the variable
-    of a tile's length.
+    of a tile's length. is_open: whether some arrays have as much memory as is allowed, for loops without a bound.
     """
 
     name: str
@@ -111,6 +111,7 @@ class Body:
     trips: dict[Var, int] = field(default_factory=dict)
     spans: dict[Var, tuple[int | None, int | None]] = field(default_factory=dict)
     tiles: dict[Var, Tile] = field(default_factory=dict)
+    is_open: bool = False
 
     def results(self) -> list[Array]:
         """The results, in order."""

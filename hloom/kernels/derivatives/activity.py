@@ -19,10 +19,11 @@ def floats(var: Var) -> bool:
     return var.type in FLOATS or var.type[1:] in _MEMORY
 
 
-def unsupported(name: str, found: str) -> DifferentiationError:
-    return DifferentiationError(
-        f"the derivative of the kernel '{name}'", found, "give it a derivative with hl.custom_vjp or hl.custom_jvp"
-    )
+_REPAIR = "give it a derivative with hl.custom_vjp or hl.custom_jvp"
+
+
+def unsupported(name: str, found: str, repair: str = _REPAIR) -> DifferentiationError:
+    return DifferentiationError(f"the derivative of the kernel '{name}'", found, repair)
 
 
 def statements_of(draft: Draft) -> list[Stmt]:

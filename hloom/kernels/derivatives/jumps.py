@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.kernel_ir.nodes import For, If, Jump, Stmt
+from hloom.compiler.kernel_ir.nodes import For, If, Jump, Stmt, While
 from hloom.ir.records import replace
 from hloom.kernels.programs import Draft
 
@@ -13,8 +13,8 @@ __all__ = ["has_break", "structured"]
 
 
 def structured(draft: Draft) -> Draft:
-    """The same loop, without `continue`, and with each `break` of a `for` at the end of a branch after which nothing
-    else of the iteration runs. `while` loops stay as they are."""
+    """The same loop, without `continue`, and with each `break` at the end of a branch after which nothing else of the
+    iteration runs."""
     return replace(draft, prologue=_block(draft.prologue, ()), body=_block(draft.body, ()))
 
 
@@ -35,7 +35,7 @@ def _block(block: Sequence[Stmt], rest: Sequence[Stmt]) -> list[Stmt]:
     only a branch within a branch makes copies."""
     made: list[Stmt] = []
     for k, statement in enumerate(block):
-        if isinstance(statement, For):
+        if isinstance(statement, (For, While)):
             made.append(replace(statement, body=_block(statement.body, ())))
         elif isinstance(statement, Jump) and _jumps(statement):
             return [*made, statement] if statement.how == "break" else made

@@ -8,6 +8,7 @@ values follows L. Hascoet, U. Naumann, V. Pascual (2005).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from hloom.compiler.kernel_ir.builder import number
@@ -25,12 +26,14 @@ from hloom.compiler.kernel_ir.nodes import (
     Var,
     While,
 )  # fmt: skip
-from hloom.compiler.kernel_ir.rewrite import assigned, read
+from hloom.compiler.kernel_ir.rewrite import assigned, read, with_arrays
 from hloom.compiler.kernel_ir.types import REGISTER
 from hloom.ir.records import replace
+from hloom.ir.types import DTYPES
 from hloom.kernels.derivatives.activity import FLOATS, active, floats, statements_of, unsupported
 from hloom.kernels.derivatives.cotangents import Cotangents
 from hloom.kernels.derivatives.disjoint import is_disjoint, loops_of
+from hloom.kernels.derivatives.executions import executions
 from hloom.kernels.derivatives.jumps import has_break, structured
 from hloom.kernels.derivatives.tape import Place, Tape
 from hloom.kernels.frontend.races import index_of
@@ -39,20 +42,23 @@ from hloom.kernels.programs import Array, Body, Draft, fault_array
 __all__ = ["cotangents_of"]
 
 
-def cotangents_of(body: Body, operands: Sequence[int], results: Sequence[int], fault: Var) -> Body:
+def cotangents_of(body: Body, operands: Sequence[int], results: Sequence[int], fault: Var, calls: int = 1) -> Body:
     """The loops that compute the cotangents of operands.
 
     operands: their cotangents are the results, in this order. results: those with cotangents, which follow the
-    operands. Raises DifferentiationError for operations without a derivative, or if the backward pass needs unbounded
-    memory.
+    operands. calls: how many share the memory of the tape. Raises DifferentiationError for operations without a
+    derivative, or if the tape is larger than `hl.config.tape_bytes`. The tape of loops without a bound may turn out to
+    be too small: the kernel then has one more result, `fault`, which is FULL.
     """
-    return _Reverse(body, operands, results, fault).made()
+    return _Reverse(body, operands, results, fault, calls).made()
 
 
 class _Reverse:
-    def __init__(self, body: Body, operands: Sequence[int], results: Sequence[int], fault: Var):
-        self.body = replace(body, drafts=[structured(draft) for draft in body.drafts])
-        self.operands, self.results, self.fault = list(operands), list(results), fault
+    def __init__(self, body: Body, operands: Sequence[int], results: Sequence[int], fault: Var, calls: int):
+        drafts = [structured(draft) for draft in body.drafts]
+        self.body = _with_arrays_of(replace(body, drafts=drafts), drafts[:-1])
+        self.operands, self.results, self.fault, self.calls = list(operands), list(results), fault, calls
+        self.is_open = body.is_open  # whether a tape may be full
         self.active = active(self.body, operands)
         self.shadows: dict[Var, Var] = {}
         self.cotangents = Cotangents(body.name, self.active, self.shadow, body.names)
@@ -78,7 +84,8 @@ class _Reverse:
             backward[:0] = back
         before = self._arrays()
         drafts = [*before, *forward, *backward]
-        return replace(self.body, name=f"{self.body.name}_vjp", drafts=drafts, arrays=self.arrays)
+        name = f"{self.body.name}_vjp"
+        return replace(self.body, name=name, drafts=drafts, arrays=self.arrays, is_open=self.is_open)
 
     def _arrays(self) -> list[Draft]:
         """The memory of all, and the loops that initialize cotangents."""
@@ -103,6 +110,10 @@ class _Reverse:
             elif array.role == "out" and array.number in self.results:  # an operand that nothing depends on
                 given = Var(pointer.type, self.body.names.fresh(f"{pointer.name}_cotangent"))
                 self.arrays[given] = replace(array, role="in", number=count + self.results.index(array.number))
+        if self.is_open:
+            self.arrays[self.fault] = fault_array("out", len(self.operands))
+            zero = Const("s64", 0)
+            drafts.append(Draft([Store(self.fault, zero, zero, "s64")], None, 1))
         return drafts
 
     def _filled(self, pointer: Var, count: int, given: Var | None) -> Draft:
@@ -111,6 +122,23 @@ class _Reverse:
         kind = stored if stored in FLOATS else "f32"
         value = number(0.0, kind) if given is None else Load(kind, given, item)
         return Draft([Store(pointer, item, value, stored)], item, count)
+
+
+def _with_arrays_of(body: Body, drafts: Sequence[Draft]) -> Body:
+    """The same loops with memory that lasts until the backward pass in the place of the scratch memory of some."""
+    arrays, made = dict(body.arrays), list[Draft]()
+    for draft in body.drafts:
+        if draft not in drafts or not draft.scratches:
+            made.append(draft)
+            continue
+        starts: dict[Var, tuple[Var, Expr]] = {}
+        for scratch in draft.scratches:
+            pointer, size = scratch.var, Const("s64", scratch.size)
+            arrays[pointer] = Array(DTYPES[pointer.type[1:]], (max(1, draft.items) * scratch.size,), "temporary")
+            if draft.item is not None:
+                starts[pointer] = pointer, Binary("s64", "*", draft.item, size)
+        made.append(replace(draft, body=with_arrays(draft.body, starts), scratches=[]))
+    return replace(body, drafts=made, arrays=arrays)
 
 
 def _is_check(statement: Stmt, fault: Var) -> bool:
@@ -151,8 +179,6 @@ def _needed(of: _Reverse, draft: Draft) -> set[Var]:
                 found |= _reads([test])
             case For(start=start, stop=stop):
                 found |= _reads([start, stop])
-            case While():
-                raise unsupported(of.body.name, "a while loop, whose number of iterations has no bound")
     definitions = {s.var: s.value for s in _walk(statements, of.fault) if isinstance(s, Assign) and not s.var.varies}
     while True:
         more = {v for var in found if var in definitions for v in _reads([definitions[var]])} - found
@@ -178,7 +204,7 @@ class _Loop:
         self.of, self.draft = of, draft
         self.statements = statements_of(draft)
         self.needed = needed
-        self.tape = Tape(of.body.name, draft, of.body.trips, of.body.names, separate)
+        self.tape = Tape(of.body.name, draft, of.body.trips, of.body.names, separate, of.calls)
         self.separate = separate
         self.stored = {s.pointer for s in _walk(self.statements, of.fault) if isinstance(s, Store)}
         every = [one for s in self.statements for one in s.walk()]
@@ -187,7 +213,7 @@ class _Loop:
         self.places: dict[int, Place] = {}  # by the statement whose old value is kept
         self.tests: dict[int, Place] = {}  # of branches
         self.ends: dict[int, tuple[Var, Place]] = {}  # of loops with `break`: what their index reached
-        self.kept: dict[Var, Place] = {}  # of variables that are not computed again
+        self.kept: dict[int, Place] = {}  # by the statement whose value is not computed again
         self.finals: dict[Var, Place] = {}  # of variables that change, after the last statement
 
     def made(self) -> tuple[list[Draft], list[Draft]]:
@@ -196,13 +222,17 @@ class _Loop:
         changing = [v for v in dict.fromkeys(assigned(self.statements)) if v.varies and v in self.needed]
         if self.separate:
             self.finals = {var: self.tape.place(var.type, []) for var in changing}
+        self.of.is_open |= bool(self.tape.open)
+        totals = [counted.total for counted in self.tape.counted.values()]
+        if self.separate:
+            self.finals |= {var: self.tape.place(var.type, []) for var in totals}
         there = self._there(self.statements)
         there += [place.push(var) for var, place in self.finals.items()]
         back: list[Stmt] = [Assign(var, place.load(var.type)) for var, place in self.finals.items()]
         back += self._back(self.statements)
         scratches, arrays = self.tape.finish()
         self.of.arrays |= arrays
-        zeros: list[Stmt] = [Assign(var, number(0, var.type)) for var in changing]
+        zeros: list[Stmt] = [Assign(var, number(0, var.type)) for var in [*changing, *totals]]
         bars = [self.of.shadow(v) for v in assigned(self.statements) if v in self.of.active and v.type in FLOATS]
         cleared: list[Stmt] = [Assign(bar, number(0.0, bar.type)) for bar in dict.fromkeys(bars)]
         shadows = [Scratch(self.of.shadow(s.var), s.size) for s in draft.scratches if s.var in self.of.active]
@@ -217,33 +247,25 @@ class _Loop:
         )
         if self.separate:
             first = replace(draft, body=[*zeros, *there], prologue=[])
-            memory = self._scratch_on_tape()
-            second = replace(
-                draft, body=[*zeros, *cleared, *memory, *back], prologue=[], scratches=[*draft.scratches, *shadows],
-                whole=whole,
-            )  # fmt: skip
+            second = replace(draft, body=[*zeros, *cleared, *back], prologue=[], whole=whole)
             return [first], [second]
         both = [*zeros, *cleared, *there, *back]
         all_scratches = [*draft.scratches, *shadows, *scratches]
         return [replace(draft, body=both, prologue=[], scratches=all_scratches, whole=whole)], []
 
-    def _scratch_on_tape(self) -> list[Stmt]:
-        if any(s.var in self.needed for s in self.draft.scratches):
-            raise unsupported(self.of.body.name, "an array within a loop that is not the last one")
-        return []
-
     # --- what is kept
 
-    def _plan(self, block: Sequence[Stmt], loops: list[For]) -> None:
+    def _plan(self, block: Sequence[Stmt], loops: list[For | While]) -> None:
         for position, s in enumerate(block):
             if _is_check(s, self.of.fault):
                 continue
             match s:
                 case Assign(var=var, value=value) if not var.varies:
                     if var in self.needed and not self._again(value, block, position):
-                        self.kept[var] = self.tape.place(var.type, loops)
+                        self.kept[id(s)] = self.tape.place(var.type, loops)
                 case Assign(var=var) if var in self.needed:
-                    self.places[id(s)] = self.tape.place(var.type, loops)
+                    if _inverse(s) is None:
+                        self.places[id(s)] = self.tape.place(var.type, loops)
                 case Store(pointer=Var() as pointer) if pointer in self.needed:
                     self.places[id(s)] = self.tape.place(pointer.type[1:], loops)
                 case For(start=start, stop=stop, body=inner):
@@ -252,6 +274,12 @@ class _Loop:
                     if has_break(s):
                         end = Var("s64", self.of.body.names.fresh(f"{s.var.name}_end"), True)
                         self.ends[id(s)] = end, self.tape.place("s64", loops)
+                    self._count(s, loops)
+                    self._plan(inner, [*loops, s])
+                case While(body=inner):
+                    before = Var("s64", self.of.body.names.fresh("steps_before"))
+                    self.ends[id(s)] = before, self.tape.place("s64", loops)
+                    self.tape.count(s, None)
                     self._plan(inner, [*loops, s])
                 case If(test=test, then=then, other=other):
                     changed = set(assigned([*then, *other])) | {
@@ -261,6 +289,19 @@ class _Loop:
                         self.tests[id(s)] = self.tape.place("pred", loops)
                     self._plan(then, loops)
                     self._plan(other, loops)
+
+    def _count(self, loop: For, around: Sequence[For | While]) -> None:
+        """Counts the iterations of a loop, if their number has no bound, or is well below that of a box."""
+        tape = self.tape
+        if loop.var not in tape.trips:
+            tape.count(loop, None)
+            return
+        box = [one for one in (*around, loop) if isinstance(one, For) and one.var in tape.trips]
+        if len(box) <= len(around) or len(box) == 1:
+            return
+        most = executions(box, self.of.body.sizes, self.loops.definitions)
+        if most is not None and 4 * most < 3 * math.prod(tape.trips[one.var] for one in box):
+            tape.count(loop, most)
 
     def _again(self, value: Expr, block: Sequence[Stmt], position: int) -> bool:
         """Whether a value can be computed again at the end of its block: nothing that it is made of has changed.
@@ -298,8 +339,8 @@ class _Loop:
                     if place is not None:
                         made.append(place.push(var))
                     made.append(s)
-                    if var in self.kept:
-                        made.append(self.kept[var].push(var))
+                    if id(s) in self.kept:
+                        made.append(self.kept[id(s)].push(var))
                 case Store(pointer=Var() as pointer, index=index):
                     if place is not None:
                         stored = pointer.type[1:]
@@ -309,15 +350,24 @@ class _Loop:
                 case For(body=inner) if id(s) in self.ends:
                     end, place = self.ends[id(s)]
                     reached = Assign(end, Binary("s64", "+", s.var, s.step))
-                    loop = replace(s, body=[reached, *self._there(inner)])
+                    loop = replace(s, body=[reached, *self._begin(s), *self._there(inner)])
                     made += [Assign(end, s.start), loop, place.push(end)]
+                case While(body=inner):
+                    before, place = self.ends[id(s)]
+                    total = self.tape.counted[id(s)].total
+                    counts = replace(s, body=[*self._begin(s), *self._there(inner)])
+                    made += [Assign(before, total), counts, place.push(Binary("s64", "-", total, before))]
                 case For(body=inner):
-                    made.append(replace(s, body=self._there(inner)))
+                    made.append(replace(s, body=[*self._begin(s), *self._there(inner)]))
                 case If() if not _is_check(s, self.of.fault):
                     made.append(self._branch_there(s))
                 case _:
                     made.append(s)
         return made
+
+    def _begin(self, s: For | While) -> list[Stmt]:
+        counted = self.tape.counted.get(id(s))
+        return [] if counted is None else self.tape.begin(counted, self.of.fault)
 
     def _branch_there(self, s: If) -> Stmt:
         then, other = self._there(s.then), self._there(s.other)
@@ -331,7 +381,7 @@ class _Loop:
         made: list[Stmt] = []
         for s in block:  # what the block's variables held
             if isinstance(s, Assign) and not s.var.varies and s.var in self.needed:
-                place = self.kept.get(s.var)
+                place = self.kept.get(id(s))
                 made.append(Assign(s.var, s.value if place is None else place.load(s.var.type)))
         for s in reversed(block):
             if not _is_check(s, self.of.fault):
@@ -345,6 +395,8 @@ class _Loop:
             case Assign(var=var, value=value):
                 if place is not None:
                     made.append(Assign(var, place.load(var.type)))
+                elif var.varies and var in self.needed and (inverse := _inverse(s)) is not None:
+                    made.append(Assign(var, inverse))
                 if var in of.active:
                     bar = of.shadow(var)
                     held = Var(var.type, of.body.names.fresh("bar"))
@@ -360,19 +412,37 @@ class _Loop:
                     held = Var(kind, of.body.names.fresh("bar"))
                     made += [Assign(held, Load(kind, bar, index)), Store(bar, index, number(0.0, kind), stored)]
                     made += of.cotangents.of(value, held)
-            case For():
-                body = self._back(s.body)
-                if body and id(s) in self.ends:
-                    end, place = self.ends[id(s)]
-                    made += [Assign(end, place.load("s64")), _reversed(replace(s, stop=end), body)]
-                elif body:
-                    made.append(_reversed(s, body))
+            case For() | While():
+                made += self._loop_undone(s)
             case If(test=test):
                 then, other = self._back(s.then), self._back(s.other)
                 taken = self.tests.get(id(s))
                 if then or other:
                     made.append(If(test if taken is None else taken.load("pred"), then, other))
         return made
+
+    def _loop_undone(self, s: For | While) -> list[Stmt]:
+        body = self._back(s.body)
+        if not body:
+            return []
+        if (counted := self.tape.counted.get(id(s))) is not None:
+            body = [*counted.undo(), *body]
+        if isinstance(s, For) and id(s) not in self.ends:
+            return [_reversed(s, body)]
+        var, place = self.ends[id(s)]
+        if isinstance(s, For):
+            return [Assign(var, place.load("s64")), _reversed(replace(s, stop=var), body)]
+        step = Var("s64", self.of.body.names.fresh("back"))
+        return [For(step, Const("s64", 0), place.load("s64"), Const("s64", 1), body)]
+
+
+def _inverse(s: Assign) -> Expr | None:
+    """What a counter was before a statement that adds a constant to it."""
+    match s:
+        case Assign(var=Var(type=kind) as var, value=Binary(op="+" | "-" as op, left=left, right=Const() as right)):
+            if left is var and kind[0] in "su":
+                return Binary(kind, "-" if op == "+" else "+", var, right)
+    return None
 
 
 def _reversed(loop: For, body: list[Stmt]) -> For:

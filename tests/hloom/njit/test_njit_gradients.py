@@ -109,7 +109,13 @@ def test_backward_is_forward_and_differences(function):
         assert got == pytest.approx((above - below) / 2e-6, rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.parametrize(("function", "shape", "stored"), [(table, (200, 200), 200 * 200), (distances, (200, 2), 0)])
+OF_TRIANGLES = sum(j + 1 for i in range(80) for j in range(i)) + sum(i + 1 for i in range(80))
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "stored"),
+    [(table, (200, 200), 200 * 200), (distances, (200, 2), 0), (triangles, (80, 80), OF_TRIANGLES)],
+)
 def test_the_tape_has_what_is_overwritten(function, shape, stored):
     """One value per store; none where elements are only read or added to. Cotangents and copies are three arrays."""
     with hl.enable_x64():
