@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from hloom.kernels.frontend.memory import FAULT_BITS
 from hloom.njit import functions
 from hloom.njit.arguments.instances import data_of
 from hloom.njit.branches import Join, Leaves, common_dtypes
+from hloom.njit.comprehensions import listed
 from hloom.njit.drawing import method_of
 from hloom.njit.elements import OfElements, each_element
 from hloom.njit.generators.methods import Draw
@@ -47,6 +48,7 @@ from hloom.tracing.trace import RefArgument, current_trace
 
 __all__ = ["InProgram", "Runtime", "Trace"]
 
+LISTED = 4096  # iterations of a loop over a list, or another iterable of Python
 UNROLLED = 64  # iterations of a loop that are traced one after the other
 _PASSED_ON = (OuterRef, RefArgument)  # how the program around hands on what is changed in place
 COPIES = 256  # of the statements of a loop within others
@@ -203,6 +205,10 @@ class Runtime:
         if isinstance(left, Value) or isinstance(right, Value):
             return functions.numpy_call(np.matmul, (left, right), {})
         return left @ right
+
+    is_long = staticmethod(listed.is_long)
+    room = staticmethod(listed.room)
+    first = staticmethod(listed.first)
 
     # --- truth values
 
@@ -361,7 +367,7 @@ class Runtime:
         left it, or ''."""
         loop = self.program.loops[number]
         if body is not None and not isinstance(items, (range, Range, Array, np.ndarray, Items)):
-            return self._unrolled(loop, items, names, body, broken)
+            return self._unrolled(loop, _not_too_many(loop, items), names, body, broken)
         taken = self._kernel(loop, names, items)
         if taken is not None:
             return taken
@@ -475,6 +481,18 @@ class Runtime:
             return None
 
 
+def _not_too_many(loop: Loop, items: Iterable) -> Iterator[Any]:
+    """What a loop of Python goes over, whose iterations are traced one after the other."""
+    for k, item in enumerate(items):
+        if k == LISTED:
+            asked = f"a loop over more than {LISTED:,} elements of a {type(items).__name__}"
+            found = "each of its iterations is compiled by itself"
+            error = UnsupportedError(asked, found, "loop over a range or an array")
+            error.source = loop.source
+            raise error
+        yield item
+
+
 def _over(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call of a function of Python about what loops go over; NotImplemented for others."""
     if function is range or is_prange(function):
@@ -483,7 +501,9 @@ def _over(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return len(args[0])
     if function in (np.ndenumerate, np.ndindex):
         return _over_positions(function, args)
-    if function in (enumerate, zip, reversed) and any(isinstance(a, (Array, Items, np.ndarray)) for a in args):
+    if function is reversed and len(args) == 1 and isinstance(args[0], range):
+        return args[0][::-1]
+    if function in (enumerate, zip, reversed) and any(isinstance(a, (Array, Items, np.ndarray, range)) for a in args):
         values = tuple([as_value(a) if isinstance(a, np.ndarray) else a for a in args])
         if all(hasattr(a, "__len__") or isinstance(a, (int, Number)) for a in values):
             return Items(function, values, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import functools
 import re
@@ -17,6 +18,7 @@ from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
 from hloom.kernels.instances import instance
 from hloom.njit.arguments.instances import data_of
+from hloom.njit.comprehensions.rewritten import summed
 from hloom.njit.drawing import generator_of
 from hloom.njit.items import Items, Range
 from hloom.njit.liveness import assigned, read, rebound, surely_assigned
@@ -250,7 +252,7 @@ def _first_assigned(loop: Loop, items: Any) -> set[str]:
 def _definition(arguments: _Arguments, results: list[str], fresh: list[str]) -> ast.FunctionDef:
     """A function of the loop alone, which returns the names that are read after it. fresh: those among them that it
     assigns first."""
-    loop, node = arguments.loop, _Plain().visit(arguments.node)
+    loop, node = arguments.loop, _Plain(arguments.outside).visit(arguments.node)
     values: list[ast.expr] = [ast.Name(name, ast.Load()) for name in results]
     end = ast.Return(ast.Tuple(values, ast.Load()))
     parameters = ast.arguments([], [ast.arg(name) for name in arguments.shapes], None, [], [], None, [])
@@ -272,8 +274,8 @@ _ITERATORS = ("enumerate", "zip", "reversed", "ndindex", "ndenumerate")
 class _Plain(ast.NodeTransformer):
     """Loops over `enumerate`, `zip` and `reversed` as loops over `range`. What they go over is computed before."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, outside: Mapping[str, Any]):
+        self.outside, self.count = outside, 0
 
     # `a and b` is a truth value for the kernel. Where it is no condition, it is one of the two.
 
@@ -292,7 +294,13 @@ class _Plain(ast.NodeTransformer):
         node.test = test
         return node
 
-    visit_If = visit_While = visit_IfExp = visit_Assert = _tested  # noqa: N815
+    visit_While = visit_IfExp = visit_Assert = _tested  # noqa: N815
+
+    def visit_If(self, node: ast.If) -> Any:
+        if (name := summed(node.test)) and self.outside.get(name) in (None, getattr(builtins, name)):
+            # A comprehension is a loop in a kernel, however long.
+            return self.generic_visit(ast.Module(node.body, [])).body  # type: ignore[attr-defined]
+        return self._tested(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         return self._condition(node) if isinstance(node.op, ast.Not) else self.generic_visit(node)  # type: ignore[return-value]

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from hloom.errors import UnsupportedError
 from hloom.ir.records import record
 from hloom.ir.source import Source
+from hloom.njit.comprehensions.rewritten import without_comprehensions
 from hloom.njit.jumps import has_jumps, without_else, without_jumps
 from hloom.njit.liveness import assigned, live_after, read
 
@@ -51,8 +52,8 @@ _REFUSED = {
     ast.Try: ("try", "test the condition with if"), ast.ClassDef: ("a class", "define it outside of the function"),
     ast.Global: ("global", "pass the value as an argument, and return it"),
     ast.Nonlocal: ("nonlocal", "return the value"), ast.With: ("with", "call the function inside of it"),
-    ast.Import: ("import", "import at the top of the file"),
-    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.Import: ("import", "import at the beginning of the function, or of the file"),
+    ast.ImportFrom: ("import", "import at the beginning of the function, or of the file"),
     ast.Delete: ("del", "leave it out"),
 }  # fmt: skip
 
@@ -105,7 +106,7 @@ def program_of(function: Callable) -> Program:
         if isinstance(argument, ast.arg):
             argument.annotation = None
     tree.returns = None
-    tree.body = without_else(without_returns_inside(tree.body, file, name))
+    tree.body = without_else(without_returns_inside(without_comprehensions(tree.body), file, name))
     rewriter = _Rewriter(file, name)
     live = live_after(tree.body)
     tree.body = rewriter.block(tree.body, live)
@@ -130,10 +131,19 @@ def _of_lambda(tree: ast.stmt, function: Callable, before: int) -> ast.stmt | No
     return ast.fix_missing_locations(ast.copy_location(named, found[0]))
 
 
+def _imports(tree: ast.FunctionDef) -> int:
+    """How many statements at the beginning import modules, after a docstring: they are Python's."""
+    others = (ast.Import, ast.ImportFrom)
+    first = [
+        isinstance(n, others) or (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)) for n in tree.body
+    ]
+    return first.index(False) if False in first else len(first)
+
+
 def _refuse(tree: ast.FunctionDef, file: str, name: str) -> None:
     for node in ast.walk(tree):
         found = _REFUSED.get(type(node))
-        if found is not None:
+        if found is not None and node not in tree.body[: _imports(tree)]:
             _unsupported(Source(file, getattr(node, "lineno", 0), name), *found)
         if isinstance(node, ast.AsyncFunctionDef):
             _unsupported(Source(file, node.lineno, name), "an async function", "write a plain function")
@@ -462,7 +472,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef):
         node.decorator_list = []
-        node.body = without_else(without_returns_inside(node.body, self.file, node.name))
+        body = without_comprehensions(node.body)
+        node.body = without_else(without_returns_inside(body, self.file, node.name))
         node.body = self.block(node.body, live_after(node.body, read(node.body)))
         return node
 

@@ -174,7 +174,16 @@ class Changes:
     def __init__(self) -> None:
         self.made: set[int] = set()
         self.kept: list[Memory] = []  # so that ids stay those of the arrays made
-        self.changed = False
+        self.before: dict[int, tuple[Memory, Any]] = {}  # what others were before they changed
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.before)
+
+    def take_back(self) -> None:
+        """Gives the arrays from before it their values again."""
+        for memory, value in self.before.values():
+            memory.write(value)
 
     def none_in(self, part: Callable[[], Any], source: Source | None) -> Any:
         """The value of an expression that changes no array from before it."""
@@ -216,9 +225,10 @@ class Memory(Ref):
 
     def write(self, value: Any) -> None:
         self.writes += 1
-        super().write(value)
         for found in _changes.get():
-            found.changed = found.changed or id(self) not in found.made
+            if id(self) not in found.made:
+                found.before.setdefault(id(self), (self, self.read()))
+        super().write(value)
 
 
 class Array(Value):

@@ -69,7 +69,11 @@ class Arithmetic(Names):
         if isinstance(value, np.generic) and value.dtype in HLO_NAME and value.dtype not in COMPLEX:
             return self.cast(self.number(value.item()), value.dtype)
         if isinstance(value, (complex, np.complexfloating)):
-            return self.of_parts(self.cast(self.number(value.real), _F64), self.cast(self.number(value.imag), _F64))
+            parts = [self.cast(self.number(float(part)), _F64) for part in (value.real, value.imag)]
+            made = self.of_parts(*parts)
+            if isinstance(value, np.generic):
+                return self.cast(made, value.dtype)
+            return Number(made.expr, made.dtype, weak=True)
         self.refuse(DTypeError, "a kernel computes with numbers", f"{value!r:.60}", "use integers, floats and booleans")
 
     def of_parts(self, real: Number, imaginary: Number) -> Number:

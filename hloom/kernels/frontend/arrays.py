@@ -217,6 +217,9 @@ class Arrays(Memory):
         dtype = PRED if kind in ("and", "or") else array.dtype
         if kind in ("sum", "prod"):
             dtype = sum_dtype(dtype)
+        if dtype.kind == "c" and kind in ("max", "min"):
+            self.refuse(UnsupportedError, f"the {kind} of complex numbers in a kernel", f"{HLO_NAME[dtype]}",
+                        "compare absolute values, or call it outside of the kernel")  # fmt: skip
         if kind in ("max", "min") and any(array.dims[k].known == 0 for k in axes):
             self.refuse(ShapeError, f"the {kind} of an array", "it has no elements", "see to it that it has some")
 
@@ -230,8 +233,11 @@ class Arrays(Memory):
                 where = dict(zip(axes, inner, strict=True)) | dict(zip(kept, at, strict=True))
                 value = array.element([where[k] for k in range(len(array.dims))])
                 value = self.truth(value) if dtype == PRED else self.cast(value, dtype)
-                name = {"max": "accmax", "min": "accmin", "and": "accand", "or": "accor"}.get(kind, kind)
-                made = Call(total.type, f"{name}_{total.type}", (total, value.expr))
+                if dtype.kind == "c":
+                    made = self.binary("+" if kind == "sum" else "*", Number(total, dtype), value).expr
+                else:
+                    name = {"max": "accmax", "min": "accmin", "and": "accand", "or": "accor"}.get(kind, kind)
+                    made = Call(total.type, f"{name}_{total.type}", (total, value.expr))
                 self.block.append(Assign(total, made))
 
             self.over([array.dims[k] for k in axes], step)

@@ -103,6 +103,28 @@ def _dot(self: Expressions, given: list[Value], named: dict[str, Value], text: s
     return self.dot(left, right)
 
 
+def _vdot(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    left, right = [self.as_operand(value, text) for value in given]
+    dims = [0 if isinstance(operand, Number) else len(operand.dims) for operand in (left, right)]
+    if max(dims) > 1:
+        self.unsupported(f"{text:.60}", "multiply vectors; np.vdot flattens other arrays")
+    return _dot(self, [_conjugate(self, [left], {}, text), right], named, text)
+
+
+def _conjugate(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
+    value = self.as_operand(given[0], text)
+    if len(given) > 1 or named or value.dtype == PRED:
+        self.unsupported(f"{text:.60}", "conjugate numbers, and assign the result")
+    if value.dtype.kind != "c":
+        return value
+
+    def element(x: Number) -> Number:
+        real, imaginary = [self.cast(self.real_or_imaginary(x, part), _F64) for part in ("real", "imag")]
+        return self.cast(self.of_parts(real, self.negative(imaginary)), x.dtype)
+
+    return self.elementwise(element, value)
+
+
 def _place(kind: str) -> Callable:
     def made(self: Expressions, given: list[Value], named: dict[str, Value], text: str) -> Value:
         array = self.as_operand(given[0], text)
@@ -216,8 +238,8 @@ def _complex(self: Expressions, given: list[Value], named: dict[str, Value], tex
 RULES: dict[str, Callable] = {
     "where": _where, "select": _where, "clip": _clip, "mean": _mean, "square": _square, "isnan": _isnan,
     "round": _round, "int": _cast("int"), "float": _cast("float"), "bool": _cast("bool"), "astype": _astype,
-    "copy": _copy, "len": _len, "dot": _dot, "vdot": _dot, "argmax": _place("max"), "argmin": _place("min"),
+    "copy": _copy, "len": _len, "dot": _dot, "vdot": _vdot, "argmax": _place("max"), "argmin": _place("min"),
     "arange": _arange, "flip": _flip, "outer": _outer, "var": _variance, "std": _deviation, "norm": _norm,
     "complex": _complex, "flatten": _flatten, "ravel": _ravel, "sort": _sort,
-    "item": _item, "hypot": _hypot, "fill": _fill,
+    "conj": _conjugate, "conjugate": _conjugate, "item": _item, "hypot": _hypot, "fill": _fill,
 }  # fmt: skip

@@ -98,7 +98,7 @@ class Statements(Names):
                 self.unsupported(f"an assignment to {ast.unparse(target):.60}", "assign to names and to elements")
 
     def _unpack(self, targets: list[ast.expr], value: Value, text: str) -> None:
-        parts = value.value if isinstance(value, Static) else None
+        parts = value.value if isinstance(value, Static) else self._rows(value)
         if not isinstance(parts, tuple) or len(parts) != len(targets):
             found = f"{len(parts)} values" if isinstance(parts, tuple) else "something else than a tuple"
             self.refuse(
@@ -116,6 +116,13 @@ class Statements(Names):
         ]
         for target, part in zip(targets, held, strict=True):
             self._assign_to(target, part, text)
+
+    def _rows(self, value: Value) -> tuple[Value, ...] | None:
+        """The elements of a vector, or the rows of an array, if their number is known."""
+        if not isinstance(value, (View, Lazy)) or not value.dims or value.dims[0].known is None:
+            return None
+        array = self.kept(value, "values") if isinstance(value, Lazy) else value
+        return tuple([self._element(self.taken_from(array, [integer(k)], "")) for k in range(value.dims[0].known)])
 
     def _store(self, array: View, target: ast.Subscript, value, index: Value | None = None) -> None:
         place = self.place(array, target, index)

@@ -307,3 +307,49 @@ def test_out_by_position_and_views_in_another_dtype():
 
     with pytest.raises(UnsupportedError, match="an array after a change in place"):
         hl.njit(stale)(np.ones(3))
+
+
+def complex_rows(z, w):
+    out = np.zeros((len(z), 7), z.dtype)
+    total = 0j
+    for i in range(len(z)):
+        out[i, 0] = z[i].sum() + z[i].mean()
+        out[i, 1] = z[i].prod()
+        out[i, 2] = np.dot(z[i], w[i])
+        out[i, 3] = np.vdot(z[i], w[i])
+        out[i, 4] = np.sum(np.conj(z[i]) * w[i]) + z[i, 0].conjugate()
+        out[i, 5] = z[i].any() + 2.0 * z[i].all()
+        out[i, 6] = np.linalg.norm(z[i])
+        total += z[i, 0] * 2j
+    return out, total, total * 1j
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_rows_in_a_loop(dtype):
+    rng = np.random.default_rng(3)
+    z, w = (rng.normal(size=(5, 4)) + 1j * rng.normal(size=(5, 4)) for _ in range(2))
+    z[2] = 0
+    found, wanted = (
+        hl.njit(complex_rows)(z.astype(dtype), w.astype(dtype)),
+        complex_rows(z.astype(dtype), w.astype(dtype)),
+    )
+    for own, given in zip(found, wanted, strict=True):
+        assert np.asarray(own).dtype == np.asarray(given).dtype
+        np.testing.assert_allclose(own, given, rtol=1e-13 if dtype == "complex128" else 2e-6)
+
+
+def unpacked_rows(p):
+    total = 0.0
+    for i in range(1, len(p)):
+        dx, dy = p[i] - p[i - 1]
+        a, b = p[i]
+        p[i, 0], p[i, 1] = b, a
+        total += dx * dx + dy
+    return total
+
+
+def test_rows_that_are_unpacked_in_a_loop():
+    p = np.random.default_rng(4).random((6, 2))
+    own, given = p.copy(), p.copy()
+    assert hl.njit(unpacked_rows)(own) == pytest.approx(unpacked_rows(given), rel=1e-14)
+    np.testing.assert_array_equal(own, given)

@@ -1,0 +1,1 @@
+"""Comprehensions of NumPy programs, of which long ones are loops."""
