@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hloom.compiler.kernel_ir.affine.dependences import Range
 from hloom.compiler.kernel_ir.builder import number
 from hloom.compiler.kernel_ir.nodes import Expr, Kernel, Load
@@ -13,7 +15,7 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch, launch_by_grain, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
-from hloom.ir.records import record, replace
+from hloom.ir.records import field, record, replace
 
 __all__ = ["Phase", "Program", "phases_of", "user_launches"]
 
@@ -37,10 +39,11 @@ class Phase:
 
 @record(frozen=True)
 class Program:
-    """A kernel at the shapes and dtypes of a call. temporaries: bytes by name."""
+    """A kernel at the shapes and dtypes of a call. temporaries: bytes by name. tables: constants by name."""
 
     phases: tuple[Phase, ...]
     temporaries: dict[str, int]
+    tables: dict[str, np.ndarray] = field(default_factory=dict)
 
     def updates(self, result: int, operand: int) -> bool:
         """Whether a result begins as a copy of an operand that nothing else reads: it may be computed in its memory."""
@@ -52,6 +55,10 @@ class Program:
     def temporaries_of(self, phase: Phase) -> dict[str, int]:
         """Those that a phase uses."""
         return {a: self.temporaries[a] for a in phase.arguments if isinstance(a, str) and a in self.temporaries}
+
+    def tables_of(self, phase: Phase) -> dict[str, np.ndarray]:
+        """Those that a phase reads."""
+        return {a: self.tables[a] for a in phase.arguments if isinstance(a, str) and a in self.tables}
 
 
 def phases_of(request: KernelRequest) -> tuple[Program, list[Phase]]:
@@ -84,11 +91,10 @@ def user_launches(request: KernelRequest) -> list[Launch]:
         arguments = list(phase.arguments)
         if phase.whole:
             work = float(phase.work) * phase.items
-            launches.append(launch_by_grain(source, arguments, phase.items, phase.items, temporaries, work))
+            made = launch_by_grain(source, arguments, phase.items, phase.items, temporaries, work)
         else:
-            launches.append(
-                launch_by_work(source, arguments, phase.items, phase.work, temporaries, moved=request.moved)
-            )  # fmt: skip
+            made = launch_by_work(source, arguments, phase.items, phase.work, temporaries, moved=request.moved)
+        launches.append(replace(made, tables=program.tables_of(phase)))
     return launches
 
 

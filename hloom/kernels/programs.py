@@ -28,10 +28,20 @@ from hloom.ir.types import DTYPES, Shape
 from hloom.kernels.combined import in_parts
 from hloom.kernels.work import work_of
 
-__all__ = ["Array", "Batch", "Body", "Draft", "Names", "Tile", "assembled", "fault_array", "passed_on"]
+__all__ = ["Array", "Batch", "Body", "Draft", "Names", "Table", "Tile", "assembled", "fault_array", "passed_on"]
 
 # The batch dimensions, outermost first: the size, and the operands that have the dimension.
 Batch: TypeAlias = tuple[tuple[int, tuple[bool, ...]], ...]
+
+
+class Table:
+    """Constants that kernels read, of hloom's own functions: `TABLE[k]`."""
+
+    def __init__(self, values: np.ndarray):
+        self.values = values
+
+    def __getitem__(self, index):
+        return self.values[index]
 
 
 class Names:
@@ -70,14 +80,15 @@ class Draft:
 
 @record(frozen=True)
 class Array:
-    """The memory behind a pointer. dims: of one call. role: 'in', 'out' or 'temporary'. number: of an operand or a
-    result. shared: one for all calls of a batch."""
+    """The memory behind a pointer. dims: of one call. role: 'in', 'out', 'temporary' or 'table'. number: of an operand
+    or a result. shared: one for all calls of a batch. table: the constants of a table."""
 
     dtype: np.dtype
     dims: tuple[int, ...]
     role: str
     number: int = 0
     shared: bool = False
+    table: Table | None = None
 
     @property
     def count(self) -> int:
@@ -132,10 +143,13 @@ def assembled(body: Body, batch: Batch = ()) -> tuple[Program, list[Shape]]:
         drafts += [_batched(body, draft, batch)] if batch else _in_parts(body, draft, arrays, trips)
     arguments: dict[Var, str | int] = {}
     temporaries: dict[str, int] = {}
+    tables: dict[str, np.ndarray] = {}
     for pointer, array in arrays.items():
-        kept = array.role == "temporary"
-        arguments[pointer] = argument = f"temporary_{pointer.name}" if kept else f"{array.role}{array.number}"
-        if kept:
+        own = array.role in ("temporary", "table")
+        arguments[pointer] = argument = f"{array.role}_{pointer.name}" if own else f"{array.role}{array.number}"
+        if array.table is not None:
+            tables[argument] = array.table.values
+        elif own:
             calls = 1 if array.shared else math.prod(sizes)
             temporaries[argument] = max(1, array.count * calls) * array.dtype.itemsize
     arguments |= body.sizes
@@ -144,7 +158,7 @@ def assembled(body: Body, batch: Batch = ()) -> tuple[Program, list[Shape]]:
         name = f"kernel_{body.name}_{k}" if len(drafts) > 1 else f"kernel_{body.name}"
         phases.append(_phase(draft, "".join(c if c.isalnum() else "_" for c in name), arguments, trips, arrays))
     shapes = [Shape(a.dtype, a.dims if a.shared else (*sizes, *a.dims)) for a in body.results()]
-    return Program(tuple(phases), temporaries), shapes
+    return Program(tuple(phases), temporaries, tables), shapes
 
 
 def _in_parts(body: Body, draft: Draft, arrays: dict[Var, Array], trips: dict[Var, int]) -> list[Draft]:

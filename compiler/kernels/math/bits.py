@@ -251,3 +251,10 @@ def polynomial_parts(context, x, coefficients):
 for _python in (select, polynomial, polynomial_parts):
     _name = _python.__name__
     FUNCTIONS[_name] = Function(_name, _python, (), "*", "intrinsic", 0.0, (_python.__doc__ or "").split("\n")[0])
+
+# The C library's functions, where bits have to be those of programs that call it.
+for _name in ("exp", "log1p"):
+    instruction(
+        f"library_{_name}_f64", "f64", "f64", lambda builder, x, name=_name: call(builder, name, DOUBLE, x),
+        "the C library's",
+    )  # fmt: skip

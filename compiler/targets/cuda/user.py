@@ -7,6 +7,7 @@ from hloom.compiler.kernel_ir.rewrite import with_variables
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.user import Phase, phases_of
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
+from hloom.ir.records import replace
 
 __all__ = ["user_launches"]
 
@@ -14,7 +15,11 @@ __all__ = ["user_launches"]
 def user_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
     """The launches of a computation of one kernel."""
     program, phases = phases_of(request)
-    return [_launch(phase, program.temporaries_of(phase), processors) for phase in phases if phase.items]
+    return [
+        replace(_launch(phase, program.temporaries_of(phase), processors), tables=program.tables_of(phase))
+        for phase in phases
+        if phase.items
+    ]
 
 
 def _launch(phase: Phase, temporaries: dict[str, int], processors: int) -> CudaLaunch:

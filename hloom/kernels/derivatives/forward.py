@@ -45,7 +45,7 @@ class _Forward:
         results = [p for p, a in self.body.arrays.items() if a.role == "out" and p is not self.fault and _is_float(a)]
         results.sort(key=lambda p: self.body.arrays[p].number)
         for pointer, array in self.body.arrays.items():
-            kept = array if array.role == "in" else replace(array, role="temporary", number=0)
+            kept = array if array.role in ("in", "table") else replace(array, role="temporary", number=0)
             arrays[pointer] = fault_array("temporary") if pointer is self.fault else kept
             if array.role == "in" and array.number in self.operands and pointer in self.active:
                 number_ = count + self.operands.index(array.number)

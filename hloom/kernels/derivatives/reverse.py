@@ -92,7 +92,7 @@ class _Reverse:
         count = sum(array.role == "in" for array in self.body.arrays.values())
         drafts = []
         for pointer, array in self.body.arrays.items():
-            kept = array if array.role == "in" else replace(array, role="temporary", number=0)
+            kept = array if array.role in ("in", "table") else replace(array, role="temporary", number=0)
             self.arrays[pointer] = fault_array("temporary") if pointer is self.fault else kept
             if array.role == "in" and array.number in self.operands and floats(pointer):
                 bar = self.shadow(pointer)

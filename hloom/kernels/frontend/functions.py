@@ -47,7 +47,7 @@ OPERATIONS: dict[str, str] = {
     "logistic": "logistic", "erf": "erf", "erfc": "erfc", "lgamma": "lgamma", "isfinite": "is-finite",
 }  # fmt: skip
 # Functions of floats that the kernel language has by these names.
-DIRECT = frozenset(("exp2", "log2", "log10", "copysign", "trunc"))
+DIRECT = frozenset(("exp2", "log2", "log10", "copysign", "trunc", "library_exp", "library_log1p"))
 LOGICAL = frozenset(("logical_and", "logical_or", "logical_xor", "logical_not"))
 # Names of operators: {"add": "+"}.
 OPERATORS = {

@@ -26,7 +26,7 @@ from hloom.kernels.frontend.numpy_rules import RULES
 from hloom.kernels.frontend.statements import Statements
 from hloom.kernels.frontend.syntax import assigned_names, carried_names
 from hloom.kernels.frontend.values import S64, Lazy, Number, Static, Value, View, integer
-from hloom.kernels.programs import Array, Body, Draft, Names, Tile, fault_array, passed_on
+from hloom.kernels.programs import Array, Body, Draft, Names, Table, Tile, fault_array, passed_on
 
 __all__ = ["Lowered", "Lowering", "Part", "lowered"]
 
@@ -113,6 +113,7 @@ class Lowering(Statements):
         self.prologue: list[Stmt] = []
         self.inputs: dict[Var, Array] = {}
         self.pointers: dict[str, Var] = {}  # of arguments
+        self.tables: dict[Table, View] = {}
         self.made: dict[Var, View] = {}  # arrays that the kernel makes, by pointer
         self.scalars: dict[str, View] = {}  # arguments of no dimension
         self.read: dict[str, Number] = {}  # of these, in this phase
@@ -180,6 +181,21 @@ class Lowering(Statements):
         if not sizes:
             self.scalars[name] = view
         return view
+
+    def _from_outside(self, name: str, value: Any) -> Value:
+        return self._table(name, value) if isinstance(value, Table) else super()._from_outside(name, value)
+
+    def _table(self, name: str, table: Table) -> View:
+        """Constants, which are no operand."""
+        found = self.tables.get(table)
+        if found is None:
+            values = table.values
+            pointer = Var(f"*{HLO_NAME[values.dtype]}", self.fresh(name))
+            self.inputs[pointer] = Array(values.dtype, values.shape, "table", shared=True, table=table)
+            sizes = tuple(map(integer, values.shape))
+            found = View(pointer, values.dtype, sizes, self.strides(sizes), integer(0), name)
+            self.tables[table] = found
+        return found
 
     def _size(self, value: int, hint: str) -> Number:
         """A size: small ones are written into the kernel, others are its arguments."""

@@ -6,19 +6,36 @@ of an earlier number is left, and that half. The bits are NumPy's: numpy/random/
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from hloom.ir.process.lazy import LazyModule
 from hloom.kernels.frontend.functions import inline
 
-__all__ = ["filled", "integers", "integers_below", "random", "random32", "required", "shuffled", "single", "uniform"]
+__all__ = [
+    "exponential", "filled", "integers", "integers_below", "normal", "random", "random32", "required", "shuffled",
+    "single", "standard_exponential", "standard_normal", "uniform",
+]  # fmt: skip
 
 _HALF = 0xFFFFFFFF
+_layers = LazyModule("hloom.njit.generators.ziggurat")  # whose tables are computed at first use
+_NORMAL_SCALE = 0.27366123732975828  # of the tail: one over its edge
 # PCG64's multiplier.
 _UPPER, _LOWER = 0x2360ED051FC65DA4, 0x4385DF649FCCF645
 
 
 def required(holds, what, value):
     """Kernels end where it does not hold: the lowering of NumPy programs knows this function."""
+
+
+def library_exp(x):
+    """The C library's: kernels know this function."""
+    return math.exp(x)
+
+
+def library_log1p(x):
+    return math.log1p(x)
 
 
 @inline
@@ -153,6 +170,71 @@ def integers(state, low, last, dtype):
 def integers_below(state, low, high, dtype):
     required(low < high, "high - low of integers", np.int64(high) - np.int64(low))
     return integers(state, low, np.int64(high) - 1, dtype)
+
+
+@inline
+def standard_normal(state, a, b, dtype):
+    """A layer of the ziggurat, a place in it, and a sign from one number; 1.2 % of draws take more of them."""
+    value = 0.0
+    open_ = True
+    while open_:
+        bits = next64(state)
+        k = np.int64(bits & 0xFF)
+        place = (bits >> 9) & 0x000FFFFFFFFFFFFF
+        value = np.float64(place) * _layers.NORMAL.widths[k]
+        if (bits >> 8) & 1 != 0:
+            value = -value
+        if place < _layers.NORMAL.inside[k]:
+            open_ = False
+        elif k == 0:
+            above = 0.0
+            while open_:
+                above = -_NORMAL_SCALE * library_log1p(-next_double(state))
+                other = -library_log1p(-next_double(state))
+                open_ = not other + other > above * above
+            value = _layers.NORMAL_EDGE + above
+            if (place >> 8) & 1 != 0:
+                value = -value
+        else:
+            low = _layers.NORMAL.heights[k]
+            height = (_layers.NORMAL.heights[k - 1] - low) * next_double(state) + low
+            open_ = not height < library_exp(-0.5 * value * value)
+    return value
+
+
+@inline
+def standard_exponential(state, a, b, dtype):
+    value = 0.0
+    open_ = True
+    while open_:
+        bits = next64(state) >> 3
+        k = np.int64(bits & 0xFF)
+        place = bits >> 8
+        value = np.float64(place) * _layers.EXPONENTIAL.widths[k]
+        if place < _layers.EXPONENTIAL.inside[k]:
+            open_ = False
+        elif k == 0:
+            value = _layers.EXPONENTIAL_EDGE - library_log1p(-next_double(state))
+            open_ = False
+        else:
+            low = _layers.EXPONENTIAL.heights[k]
+            height = (_layers.EXPONENTIAL.heights[k - 1] - low) * next_double(state) + low
+            open_ = not height < library_exp(-value)
+    return value
+
+
+@inline
+def normal(state, loc, scale, dtype):
+    width = np.float64(scale)
+    required((np.copysign(1.0, width) > 0.0) | (width != width), "the sign of normal's scale", np.int64(-1))
+    return np.float64(loc) + width * standard_normal(state, loc, scale, dtype)
+
+
+@inline
+def exponential(state, scale, b, dtype):
+    width = np.float64(scale)
+    required((np.copysign(1.0, width) > 0.0) | (width != width), "the sign of exponential's scale", np.int64(-1))
+    return width * standard_exponential(state, scale, b, dtype)
 
 
 @inline

@@ -72,7 +72,7 @@ def drawn(name: str, args: Sequence[Any], kwargs: dict[str, Any], known: Callabl
         bound = inspect.signature(method).bind(*args, **kwargs)
     except TypeError as error:
         raise ArgumentError(f"a generator's {name}", str(error), f"call {name}{inspect.signature(method)}") from None
-    for key in ("size", "dtype", "out", "endpoint"):
+    for key in ("size", "dtype", "out", "endpoint", "method"):
         if key in bound.arguments:
             bound.arguments[key] = known(bound.arguments[key])
     if bound.arguments.get("out") is not None:
@@ -85,7 +85,7 @@ def drawn(name: str, args: Sequence[Any], kwargs: dict[str, Any], known: Callabl
     return method(**bound.arguments)
 
 
-_OPTIONS = frozenset(("size", "dtype", "out", "endpoint"))
+_OPTIONS = frozenset(("size", "dtype", "out", "endpoint", "method"))
 
 
 def _shape(name: str, size: Any) -> tuple[int, ...] | None:
@@ -130,4 +130,34 @@ def _integers(
     return Drawn(draw, low, high, dtype.type, python, _shape("integers", size))
 
 
-_METHODS: dict[str, Callable[..., Drawn]] = {"random": _random, "uniform": _uniform, "integers": _integers}
+def _double(name: str, dtype: Any) -> None:
+    if np.dtype(dtype) != np.float64:
+        refuse(f"a generator's {name} of {np.dtype(dtype)}", "compiled is float64", "convert them with astype")
+
+
+def _standard_normal(size: Any = None, dtype: Any = np.float64, out: Any = None) -> Drawn:
+    _double("standard_normal", dtype)
+    return Drawn(draws.standard_normal, None, None, np.float64, float, _shape("standard_normal", size))
+
+
+def _normal(loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Drawn:
+    return Drawn(draws.normal, loc, scale, np.float64, float, _shape("normal", size))
+
+
+def _standard_exponential(
+    size: Any = None, dtype: Any = np.float64, method: Any = "zig", out: Any = None
+) -> Drawn:  # fmt: skip
+    _double("standard_exponential", dtype)
+    if method != "zig":
+        refuse(f"a generator's standard_exponential by the method {method!r}", "compiled is 'zig'", "leave it out")
+    return Drawn(draws.standard_exponential, None, None, np.float64, float, _shape("standard_exponential", size))
+
+
+def _exponential(scale: Any = 1.0, size: Any = None) -> Drawn:
+    return Drawn(draws.exponential, scale, None, np.float64, float, _shape("exponential", size))
+
+
+_METHODS: dict[str, Callable[..., Drawn]] = {
+    "random": _random, "uniform": _uniform, "integers": _integers, "normal": _normal, "exponential": _exponential,
+    "standard_normal": _standard_normal, "standard_exponential": _standard_exponential,
+}  # fmt: skip

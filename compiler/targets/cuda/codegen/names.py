@@ -22,6 +22,7 @@ LIBDEVICE = {
 } | {"abs": "__nv_fabs", "rem": "__nv_fmod", "round_even": "__nv_rint", "round_afz": "__nv_round"}  # fmt: skip
 # For angles past 2^45, which alone use them; libdevice's functions take any angle.
 LIBDEVICE |= {"huge_sin": "__nv_sin", "huge_cos": "__nv_cos"}
+LIBDEVICE |= {"library_exp": "__nv_exp", "library_log1p": "__nv_log1p"}  # its own bits
 
 # Names whose LLVM on the CPU uses operations that NVVM's dialect (LLVM 7) does not have, or has in a better form.
 WRITTEN = {

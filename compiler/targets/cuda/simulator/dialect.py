@@ -111,7 +111,7 @@ def _polynomial(x, coefficients):
 
 _PLAIN: dict[str, Callable] = {
     "trunc": np.trunc, "copysign": np.copysign, "exp2": np.exp2, "log2": np.log2, "log10": np.log10,
-    "hypot": np.hypot, "atan": np.arctan, "nextafter": np.nextafter,
+    "library_exp": np.exp, "library_log1p": np.log1p, "hypot": np.hypot, "atan": np.arctan, "nextafter": np.nextafter,
     "sum": np.add, "prod": np.multiply, "accmax": np.maximum, "accmin": np.minimum, "max": np.maximum,
     "min": np.minimum, "accand": np.bitwise_and, "accor": np.bitwise_or, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
