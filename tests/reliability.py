@@ -43,6 +43,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 import process_attacks  # noqa: E402, F401  its attacks
 from attacks import ATTACKS, Row, attack, each, first_line  # noqa: E402
 from differentiated_loops import check as check_differentiated_loop  # noqa: E402
+from differentiated_numpy import check as check_differentiated_numpy  # noqa: E402
 from explained_differences import agrees, close_after_promotion, explanation  # noqa: E402
 from random_kernels import check_guarded as check_kernel  # noqa: E402
 from random_numpy_programs import check as check_numpy_program  # noqa: E402
@@ -224,6 +225,11 @@ def random_numpy_programs(start: int, count: int) -> Row:
 @attack("random loops that update arrays: gradients against complex steps, costs of twice the rows", 10_000, 100)
 def differentiated_loops(start: int, count: int) -> Row:
     return each(start, count, check_differentiated_loop)
+
+
+@attack("random NumPy programs with loops of any length: gradients three ways, costs of twice the size", 3_000, 50)
+def differentiated_numpy(start: int, count: int) -> Row:
+    return each(start, count, check_differentiated_numpy)
 
 
 @attack("random programs with steady inputs, several calls with the same and with others", 10_000, 500)

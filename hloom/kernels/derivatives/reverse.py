@@ -296,11 +296,20 @@ class _Loop:
         if loop.var not in tape.trips:
             tape.count(loop, None)
             return
-        box = [one for one in (*around, loop) if isinstance(one, For) and one.var in tape.trips]
-        if len(box) <= len(around) or len(box) == 1:
+        box: list[For] = []  # the loops around it, within the last one without a bound
+        for one in reversed(around):
+            counted = tape.counted.get(id(one))
+            if isinstance(one, While) or (counted is not None and counted.most is None):
+                break
+            box.insert(0, one)
+        is_open = len(box) < len(around)
+        if not box and not is_open:
             return
-        most = executions(box, self.of.body.sizes, self.loops.definitions)
-        if most is not None and 4 * most < 3 * math.prod(tape.trips[one.var] for one in box):
+        most = executions([*box, loop], self.of.body.sizes, self.loops.definitions)
+        whole = math.prod(tape.trips[one.var] for one in (*box, loop))
+        if is_open and (most is None or 4 * most < 3 * whole):
+            tape.count(loop, None)
+        elif most is not None and 4 * most < 3 * whole:
             tape.count(loop, most)
 
     def _again(self, value: Expr, block: Sequence[Stmt], position: int) -> bool:

@@ -182,6 +182,23 @@ def test_a_batch_is_its_elements(function):
         np.testing.assert_allclose(hl.jit(many)(x), want, rtol=1e-12)
 
 
+def test_short_loops_within_take_what_they_have():
+    """The slices have three elements, and a bound of as many as the array has."""
+
+    def windows(x):
+        a, i = x.copy(), 1
+        while i < len(a) - 1:
+            a[i] = np.sin(np.sum(a[i - 1 : i + 2])) * np.cos(a[i])
+            i += 1
+        return a
+
+    total, x = _total(windows), np.random.default_rng(0).uniform(0.4, 1.2, 10_000)
+    with hl.config(tape_bytes=1 << 20):
+        gradient = np.asarray(hl.jit(hl.grad(total))(x))
+    way = np.random.default_rng(1).normal(size=x.shape)
+    assert gradient @ way == pytest.approx(float(hl.jvp(total, (x,), (way,))[1]), rel=1e-10)
+
+
 def growing(x, steps):
     s, k = x[0], 0
     while k < steps:
