@@ -159,13 +159,15 @@ class Trace:
         }
 
     def reaching(self, mutant: Mutant) -> list[str]:
-        """The tests of the file that may tell the mutant, the surest and quickest first."""
+        """The tests of the file that may tell the mutant: first those that run its lines, then those that are named
+        like its file, then the quickest."""
         lines = self.lines(mutant.path)
         found = {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(line, ())}
         # Modules are imported once, for all tests; functions that are compiled from their source run no lines.
         all_of_them = bool(lines) if mutant.compiled else bool(found) and ("" in found or mutant.top_level)
         chosen = [test for test in self.seconds if test in found or all_of_them]
-        return sorted(chosen, key=lambda test: (test not in found, self.seconds[test]))
+        own = _words(mutant.path)
+        return sorted(chosen, key=lambda test: (test not in found, not own & _words(test), self.seconds[test]))
 
 
 def _kept(file: str) -> Path:
@@ -215,13 +217,14 @@ def _files(folder: str, pattern: str = "*.py") -> dict[str, str]:
 
 
 def _words(path: str) -> set[str]:
-    """The words of a path, singular: `compiler/kernels/sort.py` and `tests/compiler/kernels/test_compiled_sorts.py`."""
-    return {word.rstrip("s") for word in re.split(r"[/_.]", path)} - {"test", "py", "compiler", "ir", ""}
+    """The words of a path or of a test's name, singular."""
+    words = {word.rstrip("s") for word in re.split(r"[/_.:\[\]-]", path)}
+    return words - {"test", "py", "compiler", "ir", "kernel", ""}
 
 
 def candidates(path: str) -> list[str]:
-    """Test files that may tell a mutant of a file: those that import it, of its folder, of a folder that imports it,
-    those that share words with its path; small ones first."""
+    """Test files that may tell a mutant of a file: those that import it or speak of it, of its folder, of a folder that
+    imports it, those that share words with its path; small ones first."""
     module = "hloom." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     package, _, name = module.rpartition(".")
     imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{name}\b")
@@ -232,13 +235,15 @@ def candidates(path: str) -> list[str]:
         for user, text in _files(package).items()
         if user != path and imports.search(text)
     }
+    stem = Path(path).stem.replace("_", "")
     ranked = []
     for file, text in _files("tests", "test_*.py").items():
         folders = file.split("/")[1:-1]
         depth = next((i for i, (a, b) in enumerate(zip(folders, parts, strict=False)) if a != b), len(folders))
         direct, used = bool(imports.search(text)), "/".join(folders) in users
-        score = 4 * direct + 2 * used + depth + 2 * len(_words(path) & _words(file))
-        if depth or direct or used:
+        spoken = len(stem) > 3 and stem in re.sub("[_-]", "", text)
+        score = 4 * direct + 2 * used + depth + 2 * len(_words(path) & _words(file)) + 2 * spoken
+        if depth or direct or used or spoken:
             ranked.append((-score, len(text), file))
     return [file for _, _, file in sorted(ranked)]
 
