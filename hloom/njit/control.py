@@ -128,6 +128,8 @@ class Runtime:
             return function(*args, **kwargs)
         if isinstance(function, InProgram):
             return function.in_program(self, *args, **kwargs)
+        if isinstance(function, np.vectorize) and not (function.excluded or function.signature or function.otypes):
+            return each_element(OfElements(function.pyfunc), args, self.trace.watch)
         function, of_elements = of_numba(getattr(function, "written", function))
         found = _over(function, args, kwargs)
         if found is not NotImplemented:
@@ -183,6 +185,8 @@ class Runtime:
             owner = as_value(owner)
         if isinstance(owner, (Array, Number)):
             return owner[index]
+        if owner is np.r_ or owner is np.c_:
+            return functions.joined(owner, index)
         if isinstance(index, Number) and isinstance(owner, (tuple, list)):
             found = Array.of(as_value(owner).traced)[index]
             if isinstance(found, Array):

@@ -30,7 +30,7 @@ from hloom.njit.values import (
     traced,
 )  # fmt: skip
 
-__all__ = ["ATTRIBUTES", "builtin_call", "chosen", "is_of_numpy", "kind", "method", "np_where", "numpy_call"]
+__all__ = ["ATTRIBUTES", "builtin_call", "chosen", "is_of_numpy", "joined", "kind", "method", "np_where", "numpy_call"]
 
 # Functions that make arrays of numbers: they are computed when the program runs, not in its text.
 _MAKERS = frozenset(("arange", "linspace", "eye", "identity", "tri", "logspace", "geomspace"))
@@ -39,6 +39,9 @@ _MODULES = {"numpy": "hloom.numpy", "numpy.linalg": "hloom.numpy.linalg", "numpy
 # Integers and truth values that these sum up are 64 bits wide.
 _SUMS = frozenset(("sum", "prod", "cumsum", "cumprod", "nansum", "nanprod", "trace"))
 _MEANS = frozenset(("mean", "var", "std", "average", "median", "nanmean"))
+# Functions whose reductions have the dtype of their elements.
+_ORDERED = frozenset(("maximum", "minimum", "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and",
+                      "logical_or", "logical_xor"))  # fmt: skip
 # Functions whose results are integers of 64 bits.
 _POSITIONS = frozenset(("argmax", "argmin", "argsort", "searchsorted", "count_nonzero", "digitize", "bincount"))
 _BUILTINS: dict[Any, np.ufunc] = {abs: np.absolute, min: np.minimum, max: np.maximum, pow: np.power, divmod: np.divmod}
@@ -76,7 +79,9 @@ def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
         return of_random(function, args, kwargs)
     if module in ("math", "cmath"):
         return of_math(function, args)
-    special = (_SPECIAL if module == "numpy" else _LINEAR if module == "numpy.linalg" else {}).get(name)
+    special = (
+        _SPECIAL if module in ("numpy", "numpy.lib.stride_tricks") else _LINEAR if module == "numpy.linalg" else {}
+    ).get(name)
     if special is not None:
         return special(*args, **kwargs)
     if name not in _MAKERS and not any(map(_has_value, [*args, *kwargs.values()])):
@@ -90,9 +95,12 @@ def numpy_call(function: Any, args: tuple, kwargs: dict) -> Any:
 def _with_out(function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """The arguments of a function of NumPy, with out= by name."""
     try:
-        names = list(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return args, kwargs
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values()):
+        return args, kwargs
+    names = list(parameters)
     first = names.index("out") if "out" in names else len(args)
     return args[:first], {**dict(zip(names[first:], args[first:], strict=False)), **kwargs}
 
@@ -130,13 +138,16 @@ def _method(function: Any, args: tuple, kwargs: dict) -> Any:
         first, second = [as_value(a) for a in args]
         wide = Array.of(hnp.asarray(traced(first)).reshape((*np.shape(traced(first)), *[1] * np.ndim(traced(second)))))
         return elementwise(ufunc, (wide, second))
-    if name in ("reduce", "accumulate"):
+    if name in ("reduce", "accumulate", "reduceat"):
         same = {("add", "reduce"): "sum", ("multiply", "reduce"): "prod", ("add", "accumulate"): "cumsum",
                 ("multiply", "accumulate"): "cumprod", ("minimum", "reduce"): "min", ("maximum", "reduce"): "max",
                 ("logical_and", "reduce"): "all", ("logical_or", "reduce"): "any"}  # fmt: skip
         if (known := same.get((ufunc.__name__, name))) is not None:
             kwargs = {"axis": 0, **kwargs} if len(args) < 2 else kwargs
             return _function(known, "numpy", args, kwargs)
+        own = getattr(getattr(hnp, ufunc.__name__, None), name, None)
+        if own is not None and (ufunc.__name__ in _ORDERED or as_value(args[0]).dtype.kind in "fc"):
+            return _result(own(*map(_argument, args), **{k: _argument(v) for k, v in kwargs.items()}))
     raise UnsupportedError(f"np.{ufunc.__name__}.{name} in a compiled NumPy program", "it is not supported",
                            "write it as a loop")  # fmt: skip
 
@@ -400,6 +411,40 @@ def _histogram(x: Any, *args: Any, **kwargs: Any) -> Any:
     return (Array.of(counts.traced.astype(np.int64)) if whole else counts), edges
 
 
+def _histogram2d(x: Any, *args: Any, **kwargs: Any) -> Any:
+    counts, *edges = _function("histogram2d", "numpy", (x, *args), dict(kwargs))
+    return (Array.of(counts.traced.astype(np.float64)), *edges)
+
+
+def _windows(x: Any, window_shape: Any, axis: Any = None, **options: Any) -> Any:
+    """`sliding_window_view`, of the elements now: NumPy's view cannot be written either."""
+    array = as_value(x)
+    sizes = window_shape if isinstance(window_shape, tuple) else (window_shape,)
+    axes = range(array.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if options or len(sizes) != len(axes):
+        raise UnsupportedError(
+            "sliding_window_view", f"a window of {sizes} and the axes {tuple(axes)}", "give a size for each axis"
+        )
+    found = array.traced
+    for size, k in zip(sizes, axes, strict=True):
+        places = np.arange(array.shape[k] - size + 1)[:, None] + np.arange(size)
+        found = hnp.moveaxis(hnp.take(found, places, axis=k % array.ndim), k % array.ndim + 1, -1)
+    made = Array.of(found)
+    made.fixed = "it is a view by sliding_window_view"
+    return made
+
+
+def joined(owner: Any, index: Any) -> Any:
+    """`np.r_[...]` and `np.c_[...]`."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(map(_has_value, parts)):
+        return owner[index]
+    parts = tuple([np.r_[part] if isinstance(part, slice) else part for part in parts])
+    dtype = np.result_type(*[kind(part) for part in parts if not isinstance(part, str)])
+    arrays = tuple([part if isinstance(part, str) else converted(part, dtype) for part in parts])
+    return Array.of((hnp.r_ if owner is np.r_ else hnp.c_)[arrays])
+
+
 def _result_type(*values: Any) -> np.dtype:
     return np.result_type(*[v if isinstance(v, (type, np.dtype, str)) else kind(v) for v in values])
 
@@ -414,10 +459,10 @@ def _ndarray(shape: Any, dtype: Any = float, *others: Any, order: Any = None, **
 
 
 _SPECIAL: dict[str, Callable] = {
-    "result_type": _result_type,
+    "result_type": _result_type, "sliding_window_view": _windows, "histogram2d": _histogram2d,
     "histogram": _histogram,
-    "ndarray": _ndarray, "copy": _copy, "array": _array, "asarray": _asarray, "ascontiguousarray": _asarray,
-    "reshape": _reshape,
+    "ndarray": _ndarray, "copy": _copy, "array": _array, "reshape": _reshape,
+    **dict.fromkeys(("asarray", "asanyarray", "ascontiguousarray"), _asarray),
     "ravel": _ravel, "transpose": _transpose, "flip": _flip, "full": _full,
     **dict.fromkeys(("empty", "zeros"), lambda shape, dtype=float, **o: _full(shape, 0, dtype)),
     "ones": lambda shape, dtype=float, **o: _full(shape, 1, dtype),
@@ -448,6 +493,7 @@ def _of_symmetric(name: str, lower: bool) -> Callable:
 _LINEAR: dict[str, Callable] = {name: _of_symmetric(name, True) for name in ("eigh", "eigvalsh", "cholesky")} | {
     name: _SPECIAL[name] for name in ("matmul",)
 }
+_BY_MODULE = {"numpy": _SPECIAL, "numpy.lib.stride_tricks": _SPECIAL, "numpy.linalg": _LINEAR}
 
 
 setattr(Value, "__matmul__", lambda self, other: _matmul(self, other))  # noqa: B010  (products need functions of this file)

@@ -443,11 +443,22 @@ class NumpyFunction:
                     raise DTypeError(f"an argument of {self.name}", f"an array of {leaf.dtype}", "pass numbers")
                 arrays.append(leaf)
             else:
-                known.append((k, _frozen(leaf), distinct(_frozen(leaf))))
+                known.append((k, value := self._constant(leaf), distinct(value)))
         strided = tuple([k for k, v in enumerate(leaves) if isinstance(v, np.ndarray) and not v.flags.c_contiguous])
         single = tuple([k for k, v in enumerate(leaves) if isinstance(v, np.ndarray) and not v.ndim])
         named = tuple(bound)
         return Spec(structure, named, tuple(known), tuple(python), same_arrays(leaves), strided, single), arrays
+
+    def _constant(self, leaf: Any) -> Any:
+        """An argument that a program is compiled for: it is looked up by its hash."""
+        value = frozenset(leaf) if isinstance(leaf, set) else _frozen(leaf)
+        try:
+            hash(value)
+        except TypeError:
+            found = f"a {type(leaf).__name__}, which has no hash"
+            repair = "pass arrays, numbers, or tuples, lists, dicts and dataclasses of them"
+            raise ArgumentError(f"an argument of {self.name}", found, repair) from None
+        return value
 
     def _variant(self, spec: Spec) -> Variant:
         found = self._variants.get(spec)

@@ -10,9 +10,11 @@ import ast
 import copy
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, NoReturn
+
+import numpy as np
 
 from hloom.errors import UnsupportedError
 from hloom.ir.records import record
@@ -99,6 +101,7 @@ def program_of(function: Callable) -> Program:
     file = inspect.getsourcefile(function) or ""
     ast.increment_lineno(tree, first - 1)
     tree.decorator_list = []
+    tree = _Quiet(function.__globals__).visit(tree)
     _refuse(tree, file, name)
     # Defaults and annotations were evaluated where the function was defined.
     tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
@@ -129,6 +132,26 @@ def _of_lambda(tree: ast.stmt, function: Callable, before: int) -> ast.stmt | No
         return None
     named = ast.FunctionDef("lambda_", found[0].args, [ast.Return(found[0].body)], [], None, None)
     return ast.fix_missing_locations(ast.copy_location(named, found[0]))
+
+
+class _Quiet(ast.NodeTransformer):
+    """`with np.errstate(...)` as its statements: a compiled program gives no warnings about elements."""
+
+    def __init__(self, scope: Mapping[str, Any]):
+        self.scope = scope
+
+    def visit_With(self, node: ast.With) -> Any:
+        self.generic_visit(node)
+        for item in node.items:
+            match item.context_expr:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="errstate"), args=[], keywords=modes):
+                    quiet = all(
+                        isinstance(m.value, ast.Constant) and m.value.value in ("ignore", "warn") for m in modes
+                    )
+                    if self.scope.get(name) is np and quiet and item.optional_vars is None:
+                        continue
+            return node
+        return node.body
 
 
 def _imports(tree: ast.FunctionDef) -> int:

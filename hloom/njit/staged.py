@@ -50,7 +50,7 @@ class _Carry:
         self.containers = Containers(names.values())
         self.wanted = sorted(loop.assigned)
         self.numbers: dict[str, tuple[np.dtype, type | None]] = {}
-        self.arrays: list[str] = []
+        self.arrays: dict[str, np.dtype] = {}
         self.fresh: dict[str, Value] = {}
         self.origins: dict[str, dict[int, Memory]] = {}  # of arrays that names are bound to anew: which they may be
         self.refs = {id(value.ref): value.ref for value in names.values() if isinstance(value, Array)}
@@ -68,8 +68,9 @@ class _Carry:
     def first(self) -> tuple:
         numbers = [converted(self.before[name], dtype) for name, (dtype, _) in self.numbers.items()]
         fresh = [hnp.zeros(np.shape(traced(value)), dtype_of(value)) for value in self.fresh.values()]
+        arrays = [converted(self.before[name], dtype) for name, dtype in self.arrays.items()]
         flag = [np.bool_(False)] if self.broken else []
-        return (*flag, *numbers, *[self.before[name].traced for name in self.arrays], *fresh)
+        return (*flag, *numbers, *arrays, *fresh)
 
     def traced(self, body: Callable, carried: Sequence[Any], *item: Any) -> tuple:
         """An iteration."""
@@ -99,7 +100,7 @@ class _Carry:
 
     def next(self, made: Mapping[str, Any]) -> tuple:
         """The carried values after an iteration. Raises _Again."""
-        before = (dict(self.numbers), list(self.arrays), {n: dict(o) for n, o in self.origins.items()}, [*self.fresh])
+        before = (dict(self.numbers), dict(self.arrays), {n: dict(o) for n, o in self.origins.items()}, [*self.fresh])
         numbers = [self._number(name, made[name]) for name in list(self.numbers)]
         arrays = [self._array(name, made[name]) for name in before[1]]
         for name in self.wanted:
@@ -127,9 +128,13 @@ class _Carry:
         if isinstance(after, Array):
             found = [after.ref, *[ref for ref, _ in after.origins]]
             self.origins[name] |= {id(ref): ref for ref in found if id(ref) in self.refs}
-        if not isinstance(after, Array) or after.shape != before.shape or after.dtype != before.dtype:
+        if not isinstance(after, Array) or after.shape != before.shape:
             self._refuse(name, after)
-        return after.traced
+        joined = np.result_type(self.arrays[name], after.dtype)
+        if joined != before.dtype and (not self.runs or joined.kind not in "fc"):
+            self._refuse(name, after)  # without an iteration it would keep its dtype
+        self.arrays[name] = joined
+        return converted(after, joined)
 
     def _kept(self, name: str, after: Any) -> None:
         """Checks that a name that is not carried still has its value."""
@@ -139,7 +144,7 @@ class _Carry:
                 self.fresh.setdefault(name, as_value(after))
         elif isinstance(before, Array):
             if not (isinstance(after, Array) and before.is_same(after)):
-                self.arrays.append(name)
+                self.arrays[name] = before.dtype
                 self.origins[name] = {id(before.ref): before.ref}
                 self._array(name, after)
         elif before is not None and not isinstance(before, (Value, Unbound)) and before is not after:

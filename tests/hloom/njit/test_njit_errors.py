@@ -121,6 +121,11 @@ def changes_a_row_of_a_list(x):
     return rows[0]
 
 
+def raises_in_numpy(x):
+    with np.errstate(divide="raise"):
+        return 1 / x
+
+
 def takes_memory(x):
     return np.ndarray(3, buffer=x)
 
@@ -129,6 +134,7 @@ def takes_memory(x):
     ("function", "error", "says", "line"),
     [
         (takes_memory, UnsupportedError, "a buffer", 1),
+        (raises_in_numpy, UnsupportedError, "with", 1),
         (changes_an_alias_of_a_global, UnsupportedError, "not an argument", 2),
         (changes_a_global_in_a_loop, UnsupportedError, "not an argument", 3),
         (changes_an_attribute, UnsupportedError, "attribute", 1),
@@ -357,3 +363,15 @@ def test_expressions_that_python_may_not_evaluate():
         assert compiled(np.ones(3), i) == reached_where_it_is_inside(np.ones(3), i)
     with pytest.raises(IndexOutOfBoundsError):
         compiled(np.ones(3), np.int64(-7))
+
+
+def test_arguments_that_programs_are_not_compiled_for():
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
+
+    def function(x, other):
+        return x + len(other)
+
+    np.testing.assert_array_equal(hl.njit(function)(X, {1, 2}), X + 2)
+    with pytest.raises(ArgumentError, match="Unhashable, which has no hash"):
+        hl.njit(function)(X, Unhashable())

@@ -353,3 +353,21 @@ def test_rows_that_are_unpacked_in_a_loop():
     own, given = p.copy(), p.copy()
     assert hl.njit(unpacked_rows)(own) == pytest.approx(unpacked_rows(given), rel=1e-14)
     np.testing.assert_array_equal(own, given)
+
+
+def power_iteration(a, n):
+    v = np.array([1, 2, 3])
+    u = v
+    for _ in range(n):
+        v = np.linalg.solve(a, v)
+        v = v / np.linalg.norm(v)
+        u = u * 2
+    return v, u
+
+
+def test_arrays_that_change_their_dtype_in_a_loop():
+    a = np.random.default_rng(5).random((3, 3)) + 3 * np.eye(3)
+    for n in (1, 20, 70):
+        for own, given in zip(hl.njit(power_iteration)(a, n), power_iteration(a, n), strict=True):
+            assert own.dtype == given.dtype
+            np.testing.assert_allclose(own, given, rtol=1e-12)

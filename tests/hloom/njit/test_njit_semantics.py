@@ -492,3 +492,41 @@ def test_loops_of_the_program_over_known_ranges_have_gradients():
     for k, h in enumerate(1e-6 * np.eye(4)):
         difference = (function(x + h).sum() - function(x - h).sum()) / 2e-6
         np.testing.assert_allclose(slope[k], difference, rtol=1e-7)
+
+
+def joins_and_windows(x):
+    windows = np.lib.stride_tricks.sliding_window_view
+    return (
+        windows(x, (2, 2)).sum(axis=(2, 3)), windows(x[0], 3).mean(axis=1), windows(x, 2, axis=1),
+        np.maximum.accumulate(x), np.minimum.accumulate(x, axis=1), np.add.reduceat(x[0], [0, 3, 5]),
+        np.r_[x[0, :2], 0, 5:8], np.c_[x[0], x[1], np.ones(8)], np.r_["0,2", x[0], x[1]],
+        np.einsum("ij,kj->ik", x, x), np.einsum("ij->j", x), np.histogram2d(x[0], x[1], 3)[0],
+    )  # fmt: skip
+
+
+def without_warnings(x):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        y = x / (x > 0)
+        for i in range(3):
+            with np.errstate(all="ignore"):
+                y[0, i] = y[0, i] / 0.0
+    return np.where(x > 0, y, 0)
+
+
+@pytest.mark.parametrize("function", [joins_and_windows, without_warnings])
+def test_functions_that_make_arrays(function):
+    check(function, X)
+
+
+def sigmoid(t, scale):
+    return 1 / (1 + np.exp(-t)) if t > 0 else scale * t
+
+
+each = np.vectorize(sigmoid)
+
+
+def test_a_function_that_numpy_calls_for_each_element():
+    def function(x):
+        return each(x, 0.5)
+
+    check(function, X)
