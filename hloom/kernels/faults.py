@@ -1,4 +1,5 @@
-"""The error for an index out of range in a running kernel, with the user's line of the index."""
+"""The error for an index out of range in a running kernel, or another condition that a program checks, with the
+user's line."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import weakref
 import numpy as np
 
 from hloom.config import config
-from hloom.errors import DifferentiationError, IndexOutOfBoundsError, ShapeError
+from hloom.errors import ArgumentError, DifferentiationError, IndexOutOfBoundsError, ShapeError
 from hloom.ir.build import Builder, Value
 from hloom.ir.ops.programs.structure import HostFunction
 from hloom.ir.source import Source
@@ -61,6 +62,8 @@ def raise_fault(name: str, checks: tuple[Check, ...], word: int) -> None:
     if not word:
         return
     check = checks[(word >> FAULT_BITS) - 1]
+    if check.asked:
+        raise ArgumentError(check.asked, check.what, check.repair, check.source)
     index = word & ((1 << FAULT_BITS) - 1)
     index -= (index >> (FAULT_BITS - 1)) << FAULT_BITS
     error = ShapeError if check.size is None else IndexOutOfBoundsError

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hloom.errors import UnsupportedError
-from hloom.njit import functions
 from hloom.njit.arguments.instances import Packed, instance_of, node_of
+from hloom.njit.library.called import kind
 from hloom.njit.rewriting import Loop
 from hloom.njit.values import KINDS, Array, Memory, Number, Unbound, Value, as_value, converted, dtype_of
 
@@ -50,9 +50,7 @@ def common_dtypes(first: Leaves | None, second: Leaves | None) -> list[np.dtype]
     """The common dtypes of the results of two branches."""
     if first is None or second is None or len(first.values) != len(second.values):
         return None
-    return [
-        np.result_type(functions.kind(a), functions.kind(b)) for a, b in zip(first.values, second.values, strict=True)
-    ]
+    return [np.result_type(kind(a), kind(b)) for a, b in zip(first.values, second.values, strict=True)]
 
 
 class Join:

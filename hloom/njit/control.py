@@ -27,6 +27,7 @@ from hloom.njit.drawing import method_of
 from hloom.njit.elements import OfElements, each_element
 from hloom.njit.generators.methods import Draw
 from hloom.njit.items import Items, Range, range_of
+from hloom.njit.library.selected import contains
 from hloom.njit.loops import kernel_of
 from hloom.njit.operators import elementwise, python_of
 from hloom.njit.outside import Outside
@@ -272,6 +273,8 @@ class Runtime:
         """`value in items`. Sets and dicts look by the hash, which a traced number does not have."""
         if isinstance(items, (set, frozenset, dict)) and any(isinstance(v, Value) for v in (value, *items)):
             raise Undecided(f"an element of a {type(items).__name__}")
+        if isinstance(items, Array) or (isinstance(items, np.ndarray) and isinstance(value, Value)):
+            return contains(value, items)
         return value in items
 
     def negated(self, value: Any) -> Any:

@@ -20,9 +20,10 @@ from hloom.kernels.instances import instance
 from hloom.njit.arguments.instances import flatten, unflatten
 from hloom.njit.generators import draws, methods
 from hloom.njit.generators.methods import drawn, refuse
+from hloom.njit.guards import watching
 from hloom.njit.lowering import NumpyLowering
 from hloom.njit.outside import contents
-from hloom.njit.values import Array, Number, Undecided, Value, as_value, watching
+from hloom.njit.values import Array, Number, Undecided, Value, as_value
 from hloom.tracing.trace import bind, current_trace
 from hloom.tree import pytrees as tree
 

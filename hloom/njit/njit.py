@@ -27,9 +27,10 @@ from hloom.njit.arguments.signatures import Signature, chosen, split
 from hloom.njit.calls import Entry, is_quick, same_arrays, settings
 from hloom.njit.control import Runtime, Trace
 from hloom.njit.drawing import OUTER, Generator, around, captured, running
+from hloom.njit.guards import watching
 from hloom.njit.outside import names_of, noting
 from hloom.njit.rewriting import Program, program_of
-from hloom.njit.values import PYTHON, Array, Number, Unbound, Undecided, Value, as_value, watching
+from hloom.njit.values import PYTHON, Array, Number, Unbound, Undecided, Value, as_value
 from hloom.tracing.trace import Tracer, current_trace
 from hloom.tree import pytrees as tree
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, UnsupportedError
 from hloom.njit.values import KINDS, PYTHON, Array, Number, Undecided, Value, as_value, between, converted, dtype_of
@@ -57,10 +58,28 @@ def _function_of(ufunc: np.ufunc) -> Callable:
     """hloom's function for a ufunc of NumPy or of `scipy.special`."""
     name = ufunc.__name__
     is_special = getattr(np, name, None) is not ufunc and getattr(sys.modules.get("scipy.special"), name, None) is ufunc
-    found = getattr(special if is_special else hnp, name, None)
+    found = _LOGARITHMS.get(ufunc) or getattr(special if is_special else hnp, name, None)
     if found is None:
         raise UnsupportedError(f"{name} in a compiled NumPy program", "hloom has no such function", "write it out")
     return found
+
+
+def _whole_at_powers(logarithm: Callable) -> Callable:
+    """A logarithm that is whole for powers of its base, as NumPy's: hloom's is a quotient of two logarithms, whose last
+    bit is not that of a whole number."""
+
+    def compute(x: Any) -> Any:
+        found = logarithm(x)
+        if found.dtype.kind == "c":
+            return found
+        whole = hnp.round(found)
+        near = hnp.abs(found - whole) <= np.finfo(found.dtype).eps * hnp.abs(whole)
+        return found + lax.stop_gradient(hnp.where(near & hnp.isfinite(found), whole - found, 0))
+
+    return compute
+
+
+_LOGARITHMS: dict[np.ufunc, Callable] = {np.log2: _whole_at_powers(hnp.log2), np.log10: _whole_at_powers(hnp.log10)}
 
 
 def _tested(ufunc: np.ufunc, values: Sequence[Any]) -> Any:

@@ -20,23 +20,18 @@ from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, UnsupportedError
 from hloom.ir.records import record
 from hloom.ir.source import Source, current_source
-from hloom.kernels.faults import watch
-from hloom.kernels.frontend.memory import FAULT_BITS, Check
+from hloom.njit.guards import checked, stored_where
 from hloom.tracing.refs import Ref
 from hloom.tracing.trace import as_array
 
 __all__ = [
     "KINDS", "PYTHON", "Array", "Memory", "Number", "Unbound", "Undecided", "Value", "as_value", "between", "changes",
-    "converted", "dtype_of", "traced", "watching",
+    "converted", "dtype_of", "traced",
 ]  # fmt: skip
 
 # Types of Python's numbers, and the dtypes that they have alone; and back, by the kind of a dtype.
 PYTHON = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64), complex: np.dtype(complex)}
 KINDS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-
-
-# Called with a name, a key, checks and their fault: see `hloom.kernels.faults.watch`.
-watching: ContextVar[Callable] = ContextVar("watching", default=watch)
 
 
 class Undecided(Exception):
@@ -349,8 +344,9 @@ class Array(Value):
         index, _, _ = _index(index, self.shape)
         value = as_value(value)
         _require_same_kind(value, self.dtype, "x[...] = y")
-        whole = self.traced
-        self.write(whole.at[index].set(converted(value, self.dtype)))
+        whole, given = self.traced, converted(value, self.dtype)
+        stored = stored_where(whole, index, given)
+        self.write(whole.at[index].set(given) if stored is None else stored)
 
     def assign(self, value: Any) -> None:
         """`self[...] = value`."""
@@ -358,13 +354,11 @@ class Array(Value):
 
     # --- NumPy's views
 
-    def reshape(self, *shape, order="C") -> Array:
+    def reshape(self, *shape) -> Array:
         shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
-        if order != "C":
-            raise UnsupportedError(f"reshape(order={order!r})", "arrays are in C order", "transpose first")
         if self.strided and self.ndim > 1:
-            raise UnsupportedError("reshape of an argument whose elements are not in C order",
-                                   "in NumPy it may be a copy or a view", "pass np.ascontiguousarray(x)")  # fmt: skip
+            reason = "it is a reshape of an argument that is not in C order, in NumPy a copy or a view"
+            return Array.one_of(self.traced.reshape(shape), reason, [self.ref])
         try:
             if self.layout is None:
                 raise ValueError
@@ -491,9 +485,9 @@ def _entry(entry: Any, axis: int, shape: tuple[int, ...]) -> Any:
     if isinstance(entry, Number):
         if entry.dtype.kind == "b":
             raise UnsupportedError("an index by a truth value", "a traced number", "use np.where")
-        return _checked(entry.traced, axis, shape[axis], entry.between)
+        return checked(entry.traced, axis, shape[axis], entry.between)
     if isinstance(entry, Array):
-        return entry.traced if entry.dtype.kind not in "iu" else _checked(entry.traced, axis, shape[axis])
+        return entry.traced if entry.dtype.kind not in "iu" else checked(entry.traced, axis, shape[axis])
     if isinstance(entry, np.ndarray) and entry.ndim:
         if entry.dtype.kind in "iu" and ((entry < -shape[axis]) | (entry >= shape[axis])).any():
             raise IndexOutOfBoundsError(
@@ -507,28 +501,6 @@ def _entry(entry: Any, axis: int, shape: tuple[int, ...]) -> Any:
             f"element {at} of axis {axis}", f"its size is {shape[axis]}", "use an index within the array"
         )
     return at
-
-
-def _checked(index: Any, axis: int, size: Any, between: tuple[int, int] | None = None) -> Any:
-    """Indices from 0 on. Where one is out of range, the program raises an error at the user's line.
-
-    between: the least and the greatest.
-    """
-    index = index.astype(np.int64)
-    if between is not None and isinstance(size, int) and -size <= between[0] and between[1] < size:
-        return index if between[0] >= 0 else hnp.where(index < 0, index + size, index)
-    found = hnp.where(index < 0, index + size, index)
-    if not isinstance(size, int) or 0 in index.shape:
-        return found
-    flat = index.reshape(-1)
-    outside = (flat < -size) | (flat >= size)
-    first = flat[hnp.argmax(outside)] if len(flat) > 1 else flat[0]
-    number = (first & np.int64((1 << FAULT_BITS) - 1)) | np.int64(1 << FAULT_BITS)
-    fault = hnp.where(outside.any(), number, np.int64(0)).reshape(1)
-    source = current_source() or Source("", 0, "")
-    checks = (Check(f"index of axis {axis}", size, source),)
-    watching.get()(source.function, f"index.{axis}.{size}.{source}", checks, fault)
-    return found
 
 
 def _bound(bound: Any) -> int | None:

@@ -31,11 +31,14 @@ class WritesArgument(ArgumentError):
 
 @record(frozen=True)
 class Check:
-    """An index checked at run time. what: the user's array and dimension. size: None: not known."""
+    """An index checked at run time. what: the user's array and dimension. size: None: not known. asked, repair: of
+    another condition, for which `what` says what was found."""
 
     what: str
     size: int | None
     source: Source
+    asked: str = ""
+    repair: str = ""
 
 
 class Memory(Arithmetic):

@@ -13,7 +13,7 @@ from hloom.njit.arguments.signatures import Signature, loop_for, split
 from hloom.njit.control import Runtime
 from hloom.njit.decorators.universal import Universal, require_options
 from hloom.njit.elements import each_element
-from hloom.njit.functions import np_where
+from hloom.njit.library.own import np_where
 from hloom.njit.njit import NumpyFunction
 from hloom.njit.values import Value
 from hloom.tracing.trace import Tracer

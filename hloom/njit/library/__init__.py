@@ -1,0 +1,1 @@
+"""NumPy's functions in a NumPy program."""
