@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, UnsupportedError
 from hloom.ir.records import record
@@ -398,7 +399,7 @@ class Array(Value):
     def real(self):
         if self.dtype.kind != "c" or self.layout is None:
             return self if self.dtype.kind != "c" else self._part_of_counted(self.traced.real)
-        return self.view(Step(lambda v: v.real, lambda whole, part: part + 1j * whole.imag), self.layout.real)
+        return self.view(Step(lambda v: v.real, lambda whole, part: lax.complex(part, whole.imag)), self.layout.real)
 
     @property
     def imag(self):
@@ -408,7 +409,7 @@ class Array(Value):
             made = Array.of(hnp.zeros(self.shape, self.dtype))
             made.fixed = "it is the imaginary part of real numbers"
             return made
-        return self.view(Step(lambda v: v.imag, lambda whole, part: whole.real + 1j * part), self.layout.imag)
+        return self.view(Step(lambda v: v.imag, lambda whole, part: lax.complex(whole.real, part)), self.layout.imag)
 
     def __repr__(self) -> str:
         return f"an array of {self.dtype}{list(self.shape)}"

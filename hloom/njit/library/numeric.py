@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import UnsupportedError
 from hloom.njit.guards import require
 from hloom.njit.library.called import kind, of_hloom, result
+from hloom.njit.library.own import SPECIAL, complex_order
 from hloom.njit.operators import elementwise
 from hloom.njit.values import Array, Number, Value, as_value, converted, dtype_of, traced
 
@@ -130,11 +132,12 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
         heights = hnp.concatenate([heights[-1:], heights, heights[:1]])
     parts = [heights] if work.kind == "f" else [heights.real, heights.imag]
     made = [_between(at, points, part, inverse=len(parts) > 1) for part in parts]
-    value = made[0] if len(made) == 1 else made[0] + 1j * made[1]
+    value = made[0] if len(made) == 1 else lax.complex(made[0], made[1])
     low = heights[0] if left is None else converted(left, work)
     high = heights[-1] if right is None else converted(right, work)
     value = hnp.where(at < points[0], low, hnp.where(at > points[-1], high, value))
-    value = hnp.where(hnp.isnan(at), at.astype(work), value)
+    if len(points) > 1:  # NumPy has the height of a single point at NaN
+        value = hnp.where(hnp.isnan(at), at.astype(work), value)
     return Array.of(value) if value.shape else Number(value)
 
 
@@ -171,7 +174,7 @@ def _searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any
 
 def _ranks(values: Any) -> Any:
     """Integers in the order of complex numbers."""
-    order = hnp.argsort(values)
+    order = complex_order(values, 0)
     there = values[order]
     real, imaginary = [
         (part[1:] == part[:-1]) | (hnp.isnan(part[1:]) & hnp.isnan(part[:-1])) for part in (there.real, there.imag)
@@ -201,7 +204,7 @@ def _partition(name: str) -> Callable:
             places = kth.traced.reshape(-1)
             require(((places >= -size) & (places < size)).all(), f"np.{name}", f"kth out of bounds ({size})",
                     "name places within the axis")  # fmt: skip
-        return of_hloom("sort" if name == "partition" else "argsort", "numpy", (x, axis), {})
+        return SPECIAL["sort" if name == "partition" else "argsort"](x, axis)
 
     return partition
 

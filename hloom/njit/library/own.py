@@ -11,11 +11,12 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from hloom import numpy as hnp
 from hloom.errors import UnsupportedError
+from hloom.njit.guards import require
 from hloom.njit.library.called import kind, of_hloom, result
 from hloom.njit.operators import elementwise
 from hloom.njit.values import Array, Number, Value, as_value, converted, dtype_of, traced
 
-__all__ = ["LINEAR", "SPECIAL", "copied", "matmul", "nonzero", "np_where", "sorted_array", "taken"]
+__all__ = ["LINEAR", "SPECIAL", "complex_order", "copied", "matmul", "nonzero", "np_where", "sorted_array", "taken"]
 
 
 def np_where(condition: Any, *choices: Any) -> Any:
@@ -152,8 +153,29 @@ def _dot(a: Any, b: Any, out: Any = None) -> Any:
     return result(hnp.dot(converted(a, dtype), converted(b, dtype)), out=out)
 
 
-def sorted_array(x: Any, axis: int = -1, **options: Any) -> Any:
-    return result(hnp.sort(traced(as_value(x)), axis=axis))
+def sorted_array(x: Any, axis: Any = -1, **options: Any) -> Any:
+    value = traced(as_value(x))
+    if value.dtype.kind != "c":
+        return result(hnp.sort(value, axis=axis))
+    value, axis = (value.reshape(-1), 0) if axis is None else (value, axis)
+    return Array.of(hnp.take_along_axis(value, complex_order(value, axis), axis))
+
+
+def _argsort(x: Any, axis: Any = -1, **options: Any) -> Any:
+    value = as_value(x)
+    if dtype_of(value).kind != "c":
+        return of_hloom("argsort", "numpy", (value,), {"axis": axis})
+    flat = value.traced.reshape(-1) if axis is None else value.traced
+    return Array.of(complex_order(flat, 0 if axis is None else axis).astype(np.int64))
+
+
+def complex_order(x: Any, axis: int) -> Any:
+    """The indices that sort complex numbers as NumPy does: by their real, then their imaginary parts, behind them those
+    whose imaginary part is NaN, then those whose real part is."""
+    missing = [hnp.isnan(part) for part in (x.real, x.imag)]
+    real, imaginary = [hnp.where(none, 0, part) for part, none in zip((x.real, x.imag), missing, strict=True)]
+    group = missing[0].astype(np.int64) * 2 + missing[1].astype(np.int64)
+    return hnp.lexsort((imaginary, real, group), axis=axis)
 
 
 def _shape(x: Any) -> tuple[int, ...]:
@@ -196,7 +218,8 @@ SPECIAL: dict[str, Callable] = {
     "take": taken, "clip": clipped, "nonzero": nonzero,
     "copyto": _copyto, "fill_diagonal": _fill_diagonal, "where": _where, "matmul": matmul, "dot": _dot,
     "row_stack": lambda parts, **o: of_hloom("vstack", "numpy", (parts,), o),
-    "sort": sorted_array, "shape": _shape, "ndim": lambda x: as_value(x).ndim, "size": lambda x: as_value(x).size,
+    "sort": sorted_array, "argsort": _argsort,
+    "shape": _shape, "ndim": lambda x: as_value(x).ndim, "size": lambda x: as_value(x).size,
 }  # fmt: skip
 
 
@@ -218,6 +241,8 @@ def _of_symmetric(name: str, lower: bool) -> Callable:
 
 def _matrix_rank(a: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     options = {k: v for k, v in (("tol", tol), ("rtol", rtol)) if v is not None}
+    require(hnp.isfinite(traced(as_value(a))).all(), "np.linalg.matrix_rank", "a matrix with NaN or infinity",
+            "remove them")  # fmt: skip
     return of_hloom("matrix_rank", "numpy.linalg", (as_value(a),), {"hermitian": hermitian, **options})
 
 
@@ -228,6 +253,30 @@ def _det(a: Any) -> Any:
     return of_hloom("det", "numpy.linalg", (x,), {})
 
 
+def _of_numbers(name: str) -> Callable:
+    """A function that NumPy refuses to compute of NaN and infinity."""
+
+    def compute(a: Any, *more: Any, **options: Any) -> Any:
+        x = as_value(a)
+        require(hnp.isfinite(traced(x)).all(), f"np.linalg.{name}", "a matrix with NaN or infinity", "remove them")
+        return of_hloom(name, "numpy.linalg", (x, *more), options)
+
+    return compute
+
+
+def _lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    """Where the rank is not that of the columns, or the system not overdetermined, there are no residuals."""
+    a, b = as_value(a), as_value(b)
+    found, residuals, rank, values = _of_numbers("lstsq")(a, b, rcond)
+    rows, columns = a.shape
+    residuals = residuals.traced.reshape(-1)
+    if rows > columns:
+        residuals = residuals[hnp.broadcast_to(rank.traced == columns, residuals.shape)]
+    whole = Number(rank.traced.astype(np.int32))  # LAPACK's
+    return found, Array.of(residuals if rows > columns else residuals[:0]), whole, values
+
+
 LINEAR: dict[str, Callable] = {name: _of_symmetric(name, True) for name in ("eigh", "eigvalsh", "cholesky")} | {
+    **{name: _of_numbers(name) for name in ("eig", "eigvals", "svd", "svdvals", "pinv")}, "lstsq": _lstsq,
     "matmul": matmul, "matrix_rank": _matrix_rank, "det": _det,
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import UnsupportedError
 from hloom.njit.operators import elementwise
@@ -73,7 +74,7 @@ def _of_cmath(function: Any, args: tuple) -> Any:
     if function is cmath.rect:
         size, angle = [_real(a) for a in args]
         parts = [elementwise(np.multiply, (size, elementwise(f, (angle,)))).traced for f in (np.cos, np.sin)]
-        return Number(hnp.asarray(parts[0] + 1j * parts[1]), complex)
+        return Number(lax.complex(parts[0], parts[1]), complex)
     if function is cmath.log and len(args) == 2:
         top, base = [elementwise(np.log, (_complex(a),)) for a in args]
         return _as_python(elementwise(np.true_divide, (top, base)))

@@ -216,6 +216,7 @@ def test_interpolation():
     x, xp = np.array([-INF, NAN, -1, 0, 0.5, 1, 1.7, 2, 3, INF]), np.array([0, 1.0, 2])
     for fp in ([-INF, 1, INF], [INF, INF, 2], [1.0, NAN, 3], [1j, 1, 2 + 1j]):
         check_as_it_is(interpolated, [x, xp, np.array(fp)])
+    check_as_it_is(lambda x: np.interp(x, np.array([3.0]), np.array([4.0])), [x])
     check_as_it_is(interpolated, [x.astype(np.float32), xp.astype(np.float32), np.arange(3)])
 
 
@@ -232,6 +233,27 @@ def test_searches():
                    [keys, np.array([NAN, 1.5, 2 + 3j, 2 + 2j])])  # fmt: skip
     with pytest.raises(ArgumentError, match="not monotonic"):
         hl.njit(lambda x, e: np.digitize(x, e))(x, np.array([0, 4.0, 3]))
+
+
+def test_complex_numbers_are_sorted_as_numpy_does():
+    parts = np.array([3, 1, NAN, 2, INF])
+    x = np.zeros(15, complex)
+    x.real, x.imag = np.repeat(parts, 3), np.resize(np.array([NAN, 2, 1, -INF]), 15)
+
+    def ordered(x):
+        return np.sort(x), np.argsort(x), np.sort(x.reshape(5, 3), axis=0), np.sort(x.reshape(3, 5), axis=None)
+
+    for found, wanted in zip(hl.njit(ordered)(x), ordered(x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_parts_of_complex_numbers_are_written_alone():
+    def written(z, part):
+        z.real[0] = part
+        z.imag[1] = part
+
+    for part in (INF, NAN):
+        check_as_it_is(written, [np.array([1 + 2j, 3 + 4j]), part])
 
 
 def test_partitions_have_each_of_several_places_right():
@@ -266,6 +288,18 @@ def test_arguments_by_place_are_numpys():
     check_as_it_is(lambda a, tol: np.linalg.matrix_rank(a, tol), [np.diag([1.0, 1e-3]), 1e-2])
 
 
+def solved(a, b, c):
+    return np.linalg.lstsq(a, b), np.linalg.lstsq(a, c, 0.5), np.linalg.lstsq(a.T, b[:2], -1)
+
+
+@pytest.mark.parametrize("width", [None, 3])
+def test_residuals_of_systems(width):
+    rng = np.random.default_rng(0)
+    b = rng.random(5 if width is None else (5, width))
+    a = rng.random((5, 2)) + np.eye(5, 2)
+    check_as_it_is(solved, [a, b, b])
+
+
 # --- what NumPy refuses or replaces
 
 
@@ -281,6 +315,16 @@ def all_nan(x):
 
 def no_weights(x):
     return np.average(x[0], weights=x[1])
+
+
+def decomposed(x):
+    return np.linalg.svd(x)
+
+
+@pytest.mark.parametrize("function", [decomposed, lambda x: np.linalg.matrix_rank(x)])
+def test_matrices_with_nan(function):
+    with pytest.raises(ArgumentError, match="NaN or infinity"):
+        hl.njit(function)(np.array([[1.0, NAN], [0, 1]]))
 
 
 @pytest.mark.parametrize(("function", "found"), [(all_nan, "all-NaN"), (no_weights, "sum to zero")])
