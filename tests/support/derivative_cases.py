@@ -132,7 +132,7 @@ for name in (
     "asinh",
 ):
     elementwise(name, normal)
-for name in ("log", "log-plus-one", "sqrt", "rsqrt", "cbrt"):
+for name in ("log", "log2", "log10", "log-plus-one", "sqrt", "rsqrt", "cbrt"):
     elementwise(name, positive)
 for name in ("tan", "asin", "acos", "atanh"):
     elementwise(name, unit)

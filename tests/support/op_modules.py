@@ -34,6 +34,8 @@ class Case:
 # Where functions of real numbers are defined, or not too steep for comparisons.
 DOMAINS = {
     "log": (0.05, 9.0),
+    "log2": (0.05, 9.0),
+    "log10": (0.05, 9.0),
     "log-plus-one": (-0.9, 9.0),
     "sqrt": (0.0, 9.0),
     "rsqrt": (0.05, 9.0),

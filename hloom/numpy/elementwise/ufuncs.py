@@ -376,9 +376,12 @@ def _complex_exp2(x):
     return lax.complex(real, lax.select(plain, b, lax.mul(size, lax.sin(angle))))
 
 
-def _scaled_log(x, scale: float):
-    """log(x) / scale. A complex quotient would turn parts next to an infinite one into NaN."""
-    y = lax.log(x)
+def _log_of_base(x, base: int):
+    """In double precision exact for powers of the base; others are log(x) / log(base). A complex quotient would turn
+    parts next to an infinite one into NaN."""
+    if x.dtype == np.float64:
+        return bind(f"log{base}", x, weak=x.weak)
+    y, scale = lax.log(x), math.log(base)
     if x.dtype in COMPLEX:
         return lax.complex(lax.div(lax.real(y), scale), lax.div(lax.imag(y), scale))
     return lax.div(y, scale)
@@ -391,7 +394,7 @@ def log2(x, /):
     Array([0., 3.], dtype=float32)
     """
     x = to_inexact(x, "log2")
-    return _scaled_log(x, math.log(2.0))
+    return _log_of_base(x, 2)
 
 
 def log10(x, /):
@@ -401,7 +404,7 @@ def log10(x, /):
     Array([0., 2.], dtype=float32)
     """
     x = to_inexact(x, "log10")
-    return _scaled_log(x, math.log(10.0))
+    return _log_of_base(x, 10)
 
 
 def logaddexp(x1, x2, /):

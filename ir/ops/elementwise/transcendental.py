@@ -16,6 +16,7 @@ from hloom.ir.ops.elementwise.declare import (
     chlo_function,
     hlo_binary,
     hlo_function,
+    unary,
 )
 from hloom.ir.ops.rules import partials
 
@@ -70,6 +71,17 @@ hlo_function(
     numpy="log",
     ulp=(0.93, 0.83),
 )
+for _base in (2, 10):
+    unary(
+        f"log{_base}",
+        FLOAT,
+        getattr(np, f"log{_base}"),
+        f"log{_base}_{{t}}({{0}})",
+        partials(lambda g, y, x, base=_base: g / (x * math.log(base))),
+        flops=15,
+        transcendental=True,
+        ulp=(0.501, 0.91),
+    )
 hlo_function(
     "log-plus-one",
     _complex_or(np.log1p, complex_references.log1p),

@@ -229,34 +229,41 @@ def log1p_f64(x):
 
 
 @function("f64", "f64")
+def log_rest_f64(f):
+    """log(1 + f) - f, sqrt(1/2) <= 1 + f < sqrt(2)."""
+    s = f / (2.0 + f)
+    square = s * s
+    half = 0.5 * f * f
+    return fma_f64(s, fma_f64(square, polynomial(square, LOG_F64), half), -half)
+
+
+@function("f64", "f64")
 def log2_f64(x):
-    """e + log(m) / ln2 in two parts; exact for powers of two."""
+    """e + log(m) / ln2, the quotient and the sum in two parts; exact for powers of two."""
     tiny = x < MINIMUM_NORMAL_F64
     scaled = select(tiny, x * 18014398509481984.0, x)
     e = log_exponent_f64(scaled) - select(tiny, 54.0, 0.0)
-    mantissa = log_mantissa_parts_f64(log_mantissa_f64(scaled), 0.0)
-    part = mantissa.real * INVERSE_LN2_HIGH
-    part_low = fma_f64(mantissa.real, INVERSE_LN2_HIGH, -part)
-    part_low = part_low + fma_f64(mantissa.real, INVERSE_LN2_LOW, mantissa.imag * INVERSE_LN2_HIGH)
+    f = log_mantissa_f64(scaled) - 1.0
+    part = f * INVERSE_LN2_HIGH
+    rest = fma_f64(f, INVERSE_LN2_HIGH, -part)
+    rest = fma_f64(log_rest_f64(f), INVERSE_LN2_HIGH, fma_f64(f, INVERSE_LN2_LOW, rest))
     high = e + part
-    error = part - (high - e)
-    return log_edges_f64(x, high + select(e == 0.0, part_low, error + part_low))
+    return log_edges_f64(x, high + ((part - (high - e)) + rest))
 
 
 @function("f64", "f64")
 def log10_f64(x):
-    """e log10(2) + log(m) / ln10 in two parts."""
+    """e log10(2) + log(m) / ln10, the quotient and the sum in two parts; exact for powers of ten."""
     tiny = x < MINIMUM_NORMAL_F64
     scaled = select(tiny, x * 18014398509481984.0, x)
     e = log_exponent_f64(scaled) - select(tiny, 54.0, 0.0)
-    mantissa = log_mantissa_parts_f64(log_mantissa_f64(scaled), 0.0)
-    part = mantissa.real * INVERSE_LN10_HIGH
-    part_low = fma_f64(mantissa.real, INVERSE_LN10_HIGH, -part)
-    part_low = part_low + fma_f64(mantissa.real, INVERSE_LN10_LOW, mantissa.imag * INVERSE_LN10_HIGH)
+    f = log_mantissa_f64(scaled) - 1.0
+    part = f * INVERSE_LN10_HIGH
+    rest = fma_f64(f, INVERSE_LN10_HIGH, fma_f64(e, LOG10_2_REST, -part))
+    rest = fma_f64(log_rest_f64(f), INVERSE_LN10_HIGH, fma_f64(f, INVERSE_LN10_LOW, rest))
     first = e * LOG10_2_FIRST
     high = first + part
-    error = sum_error_f64(first, part, high)
-    return log_edges_f64(x, high + (error + fma_f64(e, LOG10_2_REST, part_low)))
+    return log_edges_f64(x, high + ((part - (high - first)) + rest))
 
 
 rounded_from("f64", "f32", "log2 log10")
