@@ -17,7 +17,8 @@ from hloom.ir.types import DTYPES, HLO_NAME, PRED, as_dtype, default_dtype
 from hloom.kernels import language
 from hloom.kernels.frontend import functions
 from hloom.kernels.frontend.arithmetic import register
-from hloom.kernels.frontend.arrays import Array, Arrays
+from hloom.kernels.frontend.arrays import Array
+from hloom.kernels.frontend.lists import Lists, axis_of_list
 from hloom.kernels.frontend.values import Lazy, Listed, Number, Static, Value, View, integer
 
 __all__ = ["BINARY", "Expressions"]
@@ -32,7 +33,7 @@ _COMPARED: dict[type[ast.AST], str] = {
 _F64 = DTYPES["f64"]
 
 
-class Expressions(Arrays):
+class Expressions(Lists):
     """names: the values of the function's names. outside: the names around the function."""
 
     rules: ClassVar[Mapping[str, Callable]]  # functions of NumPy that are more than one op
@@ -398,11 +399,12 @@ class Expressions(Arrays):
             news = sum(isinstance(e, Static) and e.value is None for e in entries)
             missing = len(view.dims) - (len(entries) - 1 - news)
             entries[at : at + 1] = [Static(slice(None))] * missing
+        if (listed := axis_of_list(entries)) is not None:
+            return self.taken_by_list(view, entries, listed, text)
         start, dims, strides, k = view.start, list[Number](), list[Number](), 0
         for entry in entries:
             if isinstance(entry, Static) and entry.value is None:
-                dims.append(integer(1))
-                strides.append(integer(0))
+                dims, strides = [*dims, integer(1)], [*strides, integer(0)]
                 continue
             if k == len(view.dims):
                 self.refuse(

@@ -23,6 +23,7 @@ from hloom.ir.source import Source
 from hloom.kernels import language
 from hloom.kernels.frontend import functions, ranges
 from hloom.kernels.frontend.expressions import BINARY
+from hloom.kernels.frontend.lists import axis_of_list
 from hloom.kernels.frontend.names import Names
 from hloom.kernels.frontend.syntax import assigned_names, carried_names, definition_of, direction, jumps, outside_names
 from hloom.kernels.frontend.values import S64, UNKNOWN, Lazy, Number, Range, Static, Value, View, integer
@@ -125,6 +126,12 @@ class Statements(Names):
         return tuple([self._element(self.taken_from(array, [integer(k)], "")) for k in range(value.dims[0].known)])
 
     def _store(self, array: View, target: ast.Subscript, value, index: Value | None = None) -> None:
+        index = self.value(target.slice) if index is None else index
+        entries = list(index.value) if isinstance(index, Static) and type(index.value) is tuple else [index]
+        if (listed := axis_of_list(entries)) is not None:
+            self.writes += bool(self.stack)
+            self.assign_listed(array, entries, listed, value, ast.unparse(target))
+            return
         place = self.place(array, target, index)
         self.writes += bool(self.stack)
         if not isinstance(place, View) or place.pointer is not array.pointer:
