@@ -65,12 +65,12 @@ def _function_of(ufunc: np.ufunc) -> Callable:
 
 
 def _whole_at_powers(logarithm: Callable) -> Callable:
-    """A logarithm that is whole for powers of its base, as NumPy's: hloom's is a quotient of two logarithms, whose last
-    bit is not that of a whole number."""
+    """A logarithm that is whole for powers of its base, as NumPy's: in single precision hloom's is a quotient of two
+    logarithms, whose last bit is not that of a whole number."""
 
     def compute(x: Any) -> Any:
         found = logarithm(x)
-        if found.dtype.kind == "c":
+        if found.dtype != np.float32:
             return found
         whole = hnp.round(found)
         near = hnp.abs(found - whole) <= np.finfo(found.dtype).eps * hnp.abs(whole)

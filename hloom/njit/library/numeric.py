@@ -24,6 +24,18 @@ __all__ = ["NUMERIC"]
 # --- evenly spaced numbers
 
 
+def _arange(*bounds: Any, dtype: Any = None, **options: Any) -> Any:
+    """NumPy's numbers are integers of 64 bits at least."""
+    if len(bounds) == 4:
+        *bounds, dtype = bounds  # type: ignore[assignment]
+    given = [v for v in (*bounds, *options.values()) if isinstance(v, (np.generic, Number))]
+    if dtype is None and given:
+        dtype = np.result_type(np.int64, *map(kind, given))
+        others = [v for v in (*bounds, *options.values()) if type(v) is float]
+        dtype = np.result_type(dtype, *others)
+    return of_hloom("arange", "numpy", tuple(bounds), {**options, **({} if dtype is None else {"dtype": dtype})})
+
+
 def _divided(start: Any, stop: Any, num: Any, endpoint: bool) -> tuple[Any, Any, np.dtype]:
     """(the points along the first axis, the step, their dtype), by NumPy's operations in their order."""
     num = operator.index(num)
@@ -264,9 +276,27 @@ def _slid(x: Any, y: Any, mode: str, swapped: bool) -> Any:
 
 def _bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     x = as_value(x)
-    if weights is not None:
-        weights = Array.of(converted(as_value(weights), np.dtype(float)))
+    if isinstance(x, Value):
+        raise UnsupportedError("np.bincount in a program", "the largest element is the size of the result",
+                               "add to an array of a known size: np.add.at(counts, x, 1)")  # fmt: skip
     return of_hloom("bincount", "numpy", (x, weights, minlength), {})
+
+
+def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
+    if isinstance(repeats, Array):
+        raise UnsupportedError("np.repeat with an array of counts", "their sum is the size of the result",
+                               "pass a number, or a tuple of integers")  # fmt: skip
+    return of_hloom("repeat", "numpy", (as_value(a), repeats), {"axis": axis})
+
+
+def _quantile(name: str, most: int) -> Callable:
+    def compute(a: Any, q: Any, axis: Any = None, *more: Any, **options: Any) -> Any:
+        levels = converted(q, np.dtype(float))
+        require(((levels >= 0) & (levels <= most)).all(), f"np.{name}", f"a level that is not in the range [0, {most}]",
+                "pass levels within it")  # fmt: skip
+        return of_hloom(name, "numpy", (as_value(a), q if isinstance(q, Value) else as_value(q), axis, *more), options)
+
+    return compute
 
 
 # --- values that NumPy replaces or refuses
@@ -326,6 +356,9 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
 
 
 NUMERIC: dict[str, Callable] = {
+    "arange": _arange, "repeat": _repeat,
+    **{name: _quantile(name, 100) for name in ("percentile", "nanpercentile")},
+    **{name: _quantile(name, 1) for name in ("quantile", "nanquantile")},
     "linspace": _linspace, "logspace": _logspace, "geomspace": _geomspace, "interp": _interp,
     "searchsorted": _searchsorted, "partition": _partition("partition"), "argpartition": _partition("argpartition"),
     "cov": _in_double("cov"), "corrcoef": _in_double("corrcoef"),

@@ -97,6 +97,8 @@ def _trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
     x = as_value(filt)
     if x.ndim != 1 or axis is not None:
         raise UnsupportedError("np.trim_zeros of several dimensions", f"{x!r}", "use x[a:b]")
+    if not x.shape[0]:
+        return x
     there = traced(x) != 0
     place = np.arange(x.shape[0])
     kept = there.any()

@@ -204,6 +204,27 @@ def _sliding_window_view(x: Any, window_shape: Any, axis: Any = None, **options:
     return _read_only(made, x, "np.lib.stride_tricks.sliding_window_view")
 
 
+def _real_bits(x: Any) -> Any:
+    """The parts of complex numbers side by side; a number of them as two."""
+    if x.dtype.kind != "c":
+        return x
+    parts = hnp.stack([x.real, x.imag], axis=-1)
+    return parts.reshape((*x.shape[:-1], x.shape[-1] * 2)) if x.ndim else parts
+
+
+def _of_bits(x: Any, dtype: np.dtype) -> Any:
+    """Real numbers whose bits are read as those of a dtype, along the last axis."""
+    if dtype.kind == "c":
+        pairs = _of_bits(x, np.dtype(f"f{dtype.itemsize // 2}"))
+        return lax.complex(pairs[..., ::2], pairs[..., 1::2])
+    size = np.dtype(x.dtype).itemsize
+    if dtype.itemsize > size:
+        parts = dtype.itemsize // size
+        return lax.bitcast_convert_type(x.reshape((*x.shape[:-1], x.shape[-1] // parts, parts)), dtype)
+    found = lax.bitcast_convert_type(x, dtype)
+    return found.reshape((*x.shape[:-1], x.shape[-1] * (size // dtype.itemsize))) if dtype.itemsize < size else found
+
+
 def viewed(x: Any, dtype: Any = None, **options: Any) -> Any:
     """The same bits in another dtype. An array is a copy, which is read as long as the array is not changed."""
     dtype = np.dtype(x.dtype if dtype is None else dtype)
@@ -211,21 +232,18 @@ def viewed(x: Any, dtype: Any = None, **options: Any) -> Any:
         raise UnsupportedError(f"x.view({dtype}) in a compiled NumPy program", f"{x!r}", "use x != 0, or astype")
     if dtype == x.dtype:
         return x if isinstance(x, Number) else x[...]
+    if "c" in (dtype.kind, x.dtype.kind) and not (isinstance(x, Array) and x.ndim):
+        raise UnsupportedError(f"x.view({dtype}) of a number", f"{x!r}", "use its real and imaginary parts")
     parts, rest = divmod(max(x.itemsize, dtype.itemsize), min(x.itemsize, dtype.itemsize))
     if parts > 1 and (isinstance(x, Number) or not x.ndim):
         raise ValueError("Changing the dtype of a 0d array is only supported if the itemsize is unchanged")
-    if rest or (parts > 1 and x.strided) or "c" in (dtype.kind, x.dtype.kind):
+    if rest or (parts > 1 and x.strided):
         raise UnsupportedError(f"x.view({dtype}) in a compiled NumPy program", f"{x!r}",
-                               "use real dtypes, and an array in C order")  # fmt: skip
-    found = x.traced
-    if dtype.itemsize > x.itemsize:
-        if x.shape[-1] % parts:
-            raise ValueError("When changing to a larger dtype, its size must be a divisor of the total size in bytes "
-                             "of the last axis of the array.")  # fmt: skip
-        found = found.reshape((*x.shape[:-1], x.shape[-1] // parts, parts))
-    found = lax.bitcast_convert_type(found, dtype)
-    if dtype.itemsize < x.itemsize:
-        found = found.reshape((*x.shape[:-1], x.shape[-1] * parts))
+                               "pass an array in C order, np.ascontiguousarray(x)")  # fmt: skip
+    if dtype.itemsize > x.itemsize and x.shape[-1] % parts:
+        raise ValueError("When changing to a larger dtype, its size must be a divisor of the total size in bytes of "
+                         "the last axis of the array.")  # fmt: skip
+    found = _of_bits(_real_bits(x.traced), dtype)
     if isinstance(x, Number):
         return Number(found)
     return Array.one_of(found, "it is a view of an array in another dtype", [x.ref])

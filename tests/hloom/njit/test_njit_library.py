@@ -98,6 +98,8 @@ def test_arguments_that_are_not_in_c_order():
 @pytest.mark.parametrize("dtype", ["i2", "i4", "u1", "f4"])
 def test_bits_in_another_dtype(dtype):
     check_as_it_is(lambda x: x.view(dtype), [np.arange(12).reshape(3, 4)])
+    check_as_it_is(lambda x: x.view(np.complex64), [np.arange(24, dtype=dtype).reshape(3, 8)])
+    check_as_it_is(lambda x: x.view(dtype), [np.arange(12, dtype=complex).reshape(3, 4) * (1 - 2j)])
     check_as_it_is(lambda x: x.view(np.int64), [np.arange(24, dtype=dtype).reshape(3, 8)])
 
 
@@ -183,6 +185,14 @@ def test_evenly_spaced_numbers_are_those_of_numpy_to_the_last_bit(ends):
     for found, wanted in zip(hl.njit(spaced)(*ends), spaced(*ends), strict=True):
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_ranges_of_narrow_numbers_are_wide():
+    def ranges(a, b):
+        return np.arange(a), np.arange(a, b), np.arange(b, a, -2), np.arange(a, b, dtype=np.int16), np.arange(a, 9.5)
+
+    check_as_it_is(ranges, [np.int8(3), np.int8(9)])
+    check_as_it_is(ranges, [np.int16(-3), np.int8(2)])
 
 
 def test_numbers_in_geometric_progression():
@@ -276,6 +286,7 @@ def test_selections():
     check_as_it_is(lambda c, a: np.extract(c, a), [np.array([1, 0, 1, 0]), np.arange(3)])
     check_as_it_is(lambda a: [np.trim_zeros(a, t) for t in ("fb", "f", "b")], [np.array([0, 0, 1, 0, 2, 0])])
     check_as_it_is(lambda a: np.trim_zeros(a), [np.zeros(3)])
+    check_as_it_is(lambda a: np.trim_zeros(a), [np.zeros(0)])
     check_as_it_is(lambda a: (sorted(a), sorted(a, reverse=True)), [np.array([3, 1, 2.0])])
     check_as_it_is(lambda a, k: (k in a, k + 7 in a), [np.arange(4), 2])
     check_as_it_is(lambda m: (np.tril(m), np.triu(m, 1), np.tri(-2, 3)), [np.arange(3.0)])
@@ -348,3 +359,28 @@ def expanded_far_out(x):
 def test_axes_out_of_range(function):
     with pytest.raises(np.exceptions.AxisError):
         hl.njit(function)(MATRIX)
+
+
+@pytest.mark.parametrize(("function", "most"), [(np.percentile, 100), (np.nanquantile, 1)])
+def test_levels_out_of_range(function, most):
+    def level(x, q):
+        return function(x, q)
+
+    check_as_it_is(level, [np.arange(5.0), most / 3])
+    with pytest.raises(ArgumentError, match="not in the range"):
+        hl.njit(level)(np.arange(5.0), most + 1.0)
+
+
+def counted(x):
+    return np.bincount(x)
+
+
+def repeated(x):
+    return np.repeat(x, x)
+
+
+@pytest.mark.parametrize("function", [counted, repeated])
+def test_sizes_that_elements_decide(function):
+    with pytest.raises(UnsupportedError, match="the size of the result") as caught:
+        hl.njit(function)(np.arange(3))
+    assert caught.value.source.line == function.__code__.co_firstlineno + 1
