@@ -245,7 +245,7 @@ SETTINGS = {
             "HLOOM_TAPE_BYTES",
             _bytes,
             2 << 30,
-            "memory of the values that a gradient of a kernel keeps, in bytes; loops of unknown length reserve it",
+            "memory limit of what the gradient of a kernel keeps, in bytes; loops of unknown length reserve it",
         ),
         Setting(
             "program_memory",

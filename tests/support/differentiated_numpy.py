@@ -16,6 +16,7 @@ from processor_time import least_seconds
 from random_numpy_programs import loaded
 
 import hloom as hl
+from hloom.errors import DifferentiationError
 
 LIMIT = 2.2  # how much more twice the elements may cost
 NOISE = 5e-4  # seconds
@@ -135,6 +136,9 @@ def check(seed: int) -> dict[str, int]:
             return (result * np.cos(np.arange(result.size))).sum()
 
         counts = {"programs": 1, "compared with differences": int(_check_gradient(function, total, seed))}
+        if seed % 3 == 0:
+            counts["in segments or refused"] = 1
+            _check_segments(total, seed)
         if seed % 4 == 0:
             _check_growth(total, seed)
             counts["compared with twice the elements"] = 1
@@ -158,6 +162,19 @@ def _check_gradient(function, total, seed: int) -> bool:
         return False
     np.testing.assert_allclose(terms.sum(), found[0], rtol=1e-4, atol=1e-5 * scale, err_msg="differences")
     return True
+
+
+def _check_segments(total, seed: int) -> None:
+    """With little memory the gradient is the same, or refused."""
+    given = _arguments(30, seed)
+    gradient = hl.jit(hl.grad(total))
+    want = np.asarray(gradient(*given))
+    with hl.config(tape_bytes=2500):
+        try:
+            found = np.asarray(gradient(*given))
+        except DifferentiationError:
+            return
+    np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-14, err_msg="in segments")
 
 
 def _check_growth(total, seed: int) -> None:

@@ -28,6 +28,7 @@ from hloom.compiler.kernel_ir.nodes import (
 )  # fmt: skip
 from hloom.compiler.kernel_ir.rewrite import assigned, read, with_arrays
 from hloom.compiler.kernel_ir.types import REGISTER
+from hloom.config import config
 from hloom.ir.records import replace
 from hloom.ir.types import DTYPES
 from hloom.kernels.derivatives.activity import FLOATS, active, floats, statements_of, unsupported
@@ -35,6 +36,7 @@ from hloom.kernels.derivatives.cotangents import Cotangents
 from hloom.kernels.derivatives.disjoint import is_disjoint, loops_of
 from hloom.kernels.derivatives.executions import executions
 from hloom.kernels.derivatives.jumps import has_break, structured
+from hloom.kernels.derivatives.segments import Segments, segments_of
 from hloom.kernels.derivatives.tape import Place, Tape
 from hloom.kernels.frontend.races import index_of
 from hloom.kernels.programs import Array, Body, Draft, fault_array
@@ -79,7 +81,11 @@ class _Reverse:
         for k, draft in enumerate(drafts):
             earlier = set().union(*map(_loads, needed[:k]))
             last = k == len(drafts) - 1
-            there, back = _Loop(self, draft, needed[k] | earlier, separate=not last).made()
+            loop = _Loop(self, draft, needed[k] | earlier, separate=not last)
+            if (segments := loop.segments()) is not None:
+                needed[k] |= _definitions_of(self, draft, set(read(segments.loop.body)) - set(segments.state))
+                loop = _Loop(self, draft, needed[k] | earlier, separate=not last, segments=segments)
+            there, back = loop.made()
             forward += there
             backward[:0] = back
         before = self._arrays()
@@ -179,7 +185,13 @@ def _needed(of: _Reverse, draft: Draft) -> set[Var]:
                 found |= _reads([test])
             case For(start=start, stop=stop):
                 found |= _reads([start, stop])
-    definitions = {s.var: s.value for s in _walk(statements, of.fault) if isinstance(s, Assign) and not s.var.varies}
+    return _definitions_of(of, draft, found)
+
+
+def _definitions_of(of: _Reverse, draft: Draft, found: set[Var]) -> set[Var]:
+    """Variables and pointers, and those that define them."""
+    statements = _walk(statements_of(draft), of.fault)
+    definitions = {s.var: s.value for s in statements if isinstance(s, Assign) and not s.var.varies}
     while True:
         more = {v for var in found if var in definitions for v in _reads([definitions[var]])} - found
         if not more:
@@ -198,13 +210,24 @@ class _Loop:
     """One loop of the kernel, forwards and backwards.
 
     needed: the values that the backward pass reads in this loop, and pointers whose elements it loads in earlier ones.
+    segments: of one of its statements, which is a loop whose tape would be too large.
     """
 
-    def __init__(self, of: _Reverse, draft: Draft, needed: set[Var], separate: bool):
+    def __init__(
+        self, of: _Reverse, draft: Draft, needed: set[Var], separate: bool, segments: Segments | None = None
+    ):  # fmt: skip
         self.of, self.draft = of, draft
         self.statements = statements_of(draft)
         self.needed = needed
-        self.tape = Tape(of.body.name, draft, of.body.trips, of.body.names, separate, of.calls)
+        trips = of.body.trips
+        self.in_segments = segments
+        if segments is not None:
+            trips = trips | {segments.loop.var: segments.length}
+            self.statements = [
+                segments.loop if isinstance(s, For) and s.var is segments.loop.var else s for s in self.statements
+            ]
+            of.arrays |= segments.arrays()
+        self.tape = Tape(of.body.name, draft, trips, of.body.names, separate, of.calls)
         self.separate = separate
         self.stored = {s.pointer for s in _walk(self.statements, of.fault) if isinstance(s, Store)}
         every = [one for s in self.statements for one in s.walk()]
@@ -217,30 +240,23 @@ class _Loop:
         self.finals: dict[Var, Place] = {}  # of variables that change, after the last statement
 
     def made(self) -> tuple[list[Draft], list[Draft]]:
-        draft, fresh = self.draft, self.of.body.names.fresh
+        draft = self.draft
         self._plan(self.statements, [])
         changing = [v for v in dict.fromkeys(assigned(self.statements)) if v.varies and v in self.needed]
-        if self.separate:
-            self.finals = {var: self.tape.place(var.type, []) for var in changing}
         self.of.is_open |= bool(self.tape.open)
         totals = [counted.total for counted in self.tape.counted.values()]
         if self.separate:
-            self.finals |= {var: self.tape.place(var.type, []) for var in totals}
+            self.finals = {var: self.tape.place(var.type, []) for var in (*changing, *totals)}
         there = self._there(self.statements)
         there += [place.push(var) for var, place in self.finals.items()]
         back: list[Stmt] = [Assign(var, place.load(var.type)) for var, place in self.finals.items()]
         back += self._back(self.statements)
-        scratches, arrays = self.tape.finish()
+        scratches, arrays = self.tape.finish(0 if self.in_segments is None else self.in_segments.bytes)
         self.of.arrays |= arrays
-        zeros: list[Stmt] = [Assign(var, number(0, var.type)) for var in [*changing, *totals]]
-        bars = [self.of.shadow(v) for v in assigned(self.statements) if v in self.of.active and v.type in FLOATS]
-        cleared: list[Stmt] = [Assign(bar, number(0.0, bar.type)) for bar in dict.fromkeys(bars)]
+        held = () if self.in_segments is None else [v for v in self.in_segments.state if v.type[0] != "*"]
+        zeros: list[Stmt] = [Assign(v, number(0, v.type)) for v in dict.fromkeys([*changing, *totals, *held])]
         shadows = [Scratch(self.of.shadow(s.var), s.size) for s in draft.scratches if s.var in self.of.active]
-        for scratch in shadows:
-            var = Var("s64", fresh("i"))
-            kind = scratch.var.type[1:]
-            store = Store(scratch.var, var, number(0.0, kind if kind in FLOATS else "f32"), kind)
-            cleared.append(For(var, Const("s64", 0), Const("s64", scratch.size), Const("s64", 1), [store]))
+        cleared = self._cleared(shadows)
         own = {v for v in self.needed | self.of.active if v.type[0] == "*"}
         whole = draft.whole or not all(
             is_disjoint(draft, pointer, self.of.body) for pointer in own if pointer in self.of.active
@@ -252,6 +268,42 @@ class _Loop:
         both = [*zeros, *cleared, *there, *back]
         all_scratches = [*draft.scratches, *shadows, *scratches]
         return [replace(draft, body=both, prologue=[], scratches=all_scratches, whole=whole)], []
+
+    def _cleared(self, shadows: Sequence[Scratch]) -> list[Stmt]:
+        """Statements that begin with cotangents of zero. shadows: of scratch memory."""
+        bars = [self.of.shadow(v) for v in assigned(self.statements) if v in self.of.active and v.type in FLOATS]
+        cleared: list[Stmt] = [Assign(bar, number(0.0, bar.type)) for bar in dict.fromkeys(bars)]
+        for scratch in shadows:
+            var = Var("s64", self.of.body.names.fresh("i"))
+            kind = scratch.var.type[1:]
+            store = Store(scratch.var, var, number(0.0, kind if kind in FLOATS else "f32"), kind)
+            cleared.append(For(var, Const("s64", 0), Const("s64", scratch.size), Const("s64", 1), [store]))
+        return cleared
+
+    def segments(self) -> Segments | None:
+        """The segments of the loop with the largest tape, if the tape of all is too large, and serial."""
+        of, draft = self.of, self.draft
+        if draft.item is not None or draft.scratches:
+            return None
+        tapes: dict[int, int] = {}
+        for number_, s in enumerate(self.statements):
+            alone = _Loop(of, replace(draft, body=[s], prologue=[]), self.needed, self.separate)
+            alone._plan([s], [])
+            tapes[number_] = alone.tape.total
+            if alone.tape.open:
+                return None
+        largest = max(tapes, key=tapes.__getitem__, default=0)
+        if sum(tapes.values()) * of.calls <= config.tape_bytes:
+            return None
+        loop = self.statements[largest]
+        trips = of.body.trips.get(loop.var, 0) if isinstance(loop, For) else 0
+        if not isinstance(loop, For) or trips < 4 or has_break(loop):
+            return None
+        stored = dict.fromkeys(s.pointer for s in _walk([loop], of.fault) if isinstance(s, Store))
+        sizes = {pointer: array.count for pointer, array in of.body.arrays.items()}
+        pointers = [p for p in stored if isinstance(p, Var)]
+        made = segments_of(loop, trips, tapes[largest], sizes, of.body.names, pointers)
+        return made if made.bytes + tapes[largest] * made.length // trips < tapes[largest] else None
 
     # --- what is kept
 
@@ -356,23 +408,26 @@ class _Loop:
                         kind = REGISTER.get(stored, stored)
                         made.append(place.push(Load(kind, pointer, index)))
                     made.append(s)
-                case For(body=inner) if id(s) in self.ends:
-                    end, place = self.ends[id(s)]
-                    reached = Assign(end, Binary("s64", "+", s.var, s.step))
-                    loop = replace(s, body=[reached, *self._begin(s), *self._there(inner)])
-                    made += [Assign(end, s.start), loop, place.push(end)]
-                case While(body=inner):
-                    before, place = self.ends[id(s)]
-                    total = self.tape.counted[id(s)].total
-                    counts = replace(s, body=[*self._begin(s), *self._there(inner)])
-                    made += [Assign(before, total), counts, place.push(Binary("s64", "-", total, before))]
-                case For(body=inner):
-                    made.append(replace(s, body=[*self._begin(s), *self._there(inner)]))
+                case For() | While():
+                    made += self._loop_there(s)
                 case If() if not _is_check(s, self.of.fault):
                     made.append(self._branch_there(s))
                 case _:
                     made.append(s)
         return made
+
+    def _loop_there(self, s: For | While) -> list[Stmt]:
+        if self.in_segments is not None and s is self.in_segments.loop:
+            return [self.in_segments.forward(s.body)]
+        body = [*self._begin(s), *self._there(s.body)]
+        if id(s) not in self.ends:
+            return [replace(s, body=body)]
+        var, place = self.ends[id(s)]
+        if isinstance(s, For):
+            reached = Assign(var, Binary("s64", "+", s.var, s.step))
+            return [Assign(var, s.start), replace(s, body=[reached, *body]), place.push(var)]
+        total = self.tape.counted[id(s)].total
+        return [Assign(var, total), replace(s, body=body), place.push(Binary("s64", "-", total, var))]
 
     def _begin(self, s: For | While) -> list[Stmt]:
         counted = self.tape.counted.get(id(s))
@@ -436,6 +491,8 @@ class _Loop:
             return []
         if (counted := self.tape.counted.get(id(s))) is not None:
             body = [*counted.undo(), *body]
+        if self.in_segments is not None and s is self.in_segments.loop:
+            return [self.in_segments.backward(self._there(s.body), _reversed(self.in_segments.loop, body))]
         if isinstance(s, For) and id(s) not in self.ends:
             return [_reversed(s, body)]
         var, place = self.ends[id(s)]

@@ -124,12 +124,13 @@ class Tape:
         check = If(Binary("pred", ">=", counted.total, Const("s64", self.room)), [full, Jump("return")])
         return [check, *counted.begin()]
 
-    def finish(self) -> tuple[list[Scratch], dict[Var, Array]]:
-        """(scratch memory, temporaries) for all slots."""
-        total, items = self.total, max(1, self.draft.items)
-        if items * total > config.tape_bytes and self.by_item:
+    def finish(self, held: int = 0) -> tuple[list[Scratch], dict[Var, Array]]:
+        """(scratch memory, temporaries) for all slots. held: bytes that are kept beside the tape."""
+        items = max(1, self.draft.items)
+        total = held + items * self.total
+        if total > config.tape_bytes and (self.by_item or held):
             raise unsupported(
-                self.name, f"the values that it overwrites take {items * total:,} bytes",
+                self.name, f"the values that it overwrites take {total:,} bytes",
                 "raise hl.config.tape_bytes, or give it a derivative with hl.custom_vjp",
             )  # fmt: skip
         sizes = {self.pointers[kind]: self.size(kind) for kind in self.pointers}
