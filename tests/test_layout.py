@@ -139,7 +139,7 @@ LINES_OF_ROOMS = {
     "hloom/cluster": 5750, "hloom/commands": 1750, "hloom/data": 4500, "hloom/dispatch": 3750,
     "hloom/distributed": 1250, "hloom/export": 3500, "hloom/jax": 2500, "hloom/kernels": 7250, "hloom/lax": 5750,
     "hloom/njit": 8400,
-    "hloom/nn": 3500, "hloom/numpy": 11200, "hloom/onnx": 5750, "hloom/optim": 2250, "hloom/platforms": 1500,
+    "hloom/nn": 3500, "hloom/numpy": 11450, "hloom/onnx": 5750, "hloom/optim": 2250, "hloom/platforms": 1500,
     "hloom/profiler": 750, "hloom/random": 2250, "hloom/scipy": 4500, "hloom/serving": 1750, "hloom/sessions": 5000,
     "hloom/sharding": 1500, "hloom/summary": 1500, "hloom/tracing": 3500, "hloom/training": 3500,
     "hloom/transforms": 2750, "hloom/tree": 1000, "ir": 4000, "ir/ops": 10250, "ir/process": 1000, "ir/sizes": 2250,

@@ -7,6 +7,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.errors import DTypeError, ShapeError
 from hloom.ir.types import HLO_NAME, INTEGERS, PRED
-from hloom.tracing.trace import current_trace
+from hloom.numpy import traced_views as traced
+from hloom.tracing.trace import Tracer, current_trace
 
 IN_PLACE = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 # Methods and properties that return views in NumPy, unless they move elements.
@@ -73,6 +75,7 @@ def use(assigns: bool) -> None:
         for name in IN_PLACE:
             _plain[f"__i{name}__"] = _MISSING
             setattr(Array, f"__i{name}__", _in_place(name))
+        traced.use(_traced_methods())
         for name in OWN_METHODS:
             _plain[name] = vars(Array).get(name, _MISSING)
             setattr(Array, name, _owned(getattr(Array, name)))
@@ -80,6 +83,7 @@ def use(assigns: bool) -> None:
             _functions[name] = getattr(hnp, name)
             setattr(hnp, name, _owned(_functions[name]))
     elif not assigns:
+        traced.stop()
         for name, value in _plain.items():
             if value is _MISSING:
                 delattr(Array, name)
@@ -98,7 +102,7 @@ def viewing(name: str, function: Callable) -> Callable:
     @functools.wraps(function)
     def viewed(*args, **options):
         result = function(*args, **options)
-        if not config.item_assignment or current_trace() is not None:
+        if not config.item_assignment:
             return result
         arguments = dict(signature().bind(*args, **options).arguments)
         x = arguments.pop(next(iter(arguments)))
@@ -125,7 +129,9 @@ def _owned(function: Callable) -> Callable:
         given += options.values()
 
         def own(one):
-            return hnp.copy(one) if type(one) is Array and any(one is x for x in given) else one
+            if not isinstance(one, ArrayMethods) or not any(one is x for x in given):
+                return one
+            return traced.apart(one) if isinstance(one, Tracer) else hnp.copy(one)
 
         return type(result)(own(one) for one in result) if type(result) in (tuple, list) else own(result)
 
@@ -138,6 +144,8 @@ def _listed(result) -> list:
 
 def _apart(result, x):
     """The result as another array than x."""
+    if isinstance(result, Tracer):
+        return traced.apart(result) if result is x else result
     return Array(x._held(), x.weak, x._device, x._shape) if result is x else result
 
 
@@ -155,6 +163,52 @@ def _viewing(name: str, plain):
     return lambda self, *args, **options: _view(
         self, plain(self, *args, **options), lambda data: getattr(data, name)(*args, **options)
     )
+
+
+def _traced_methods() -> dict[str, Any]:
+    """Methods of traced arrays: views, and changes in place."""
+    return (
+        {name: _traced_view(name) for name in ("__getitem__", *VIEWS)}
+        | {f"__i{name}__": _traced_in_place(name) for name in IN_PLACE}
+        | {name: _owned(getattr(Tracer, name)) for name in OWN_METHODS}
+    )
+
+
+def _traced_view(name: str):
+    plain = getattr(Tracer, name)
+    if isinstance(plain, property):
+        take = plain.fget
+        assert take is not None
+
+        def get(self):
+            result = take(self)
+            return traced.view(self, result, lambda data: getattr(data, name)) if traced.by_user() else result
+
+        return property(get)
+
+    def method(self, *args, **options):
+        result = plain(self, *args, **options)
+        if not traced.by_user():
+            return result
+        if name == "__getitem__":
+            return traced.view(self, result, _part(*args))
+        return traced.view(self, result, lambda data: getattr(data, name)(*args, **options))
+
+    return method
+
+
+def _traced_in_place(name: str) -> Callable:
+    compute = getattr(operator, f"{name}_" if name in ("and", "or") else name)
+
+    def assign(self, other):
+        result = compute(self, other)
+        if not self._shape.dims or not isinstance(result, Tracer) or not traced.by_user():
+            return result
+        _require_fit(name, self, result)
+        traced.write(self, result if result.dtype == self.dtype else result.astype(self.dtype), f"x {name}= y")
+        return self
+
+    return assign
 
 
 def _part(index) -> Callable | None:
@@ -176,6 +230,8 @@ def _part(index) -> Callable | None:
 
 def _view(x: Array, result, part: Callable | None):
     """The result as a view of x, if NumPy's is a view: a single element is a scalar instead."""
+    if isinstance(x, Tracer):
+        return traced.view(x, result, part)
     if type(x) is not Array or type(result) is not Array or not result._shape.dims:
         return result
     if part is None or current_trace() is not None:
@@ -196,21 +252,30 @@ def _in_place(name: str):
 
     def assign(self, other):
         result = compute(self, other)
-        if not self._shape.dims or type(result) is not Array or current_trace() is not None:
-            return result  # numbers and traced values are other objects, as in NumPy and JAX
-        if result.shape != self.shape:
-            raise ShapeError(
-                f"x {name}= y keeps the shape of x", f"{self._shape!r}, and {result.shape} as the result",
-                "assign the result to a new name",
-            )  # fmt: skip
-        own, made = self.dtype, result.dtype
-        fits = made == own or (own != PRED and made in INTEGERS and own not in INTEGERS) or own.kind == made.kind
-        if not fits and not (own.kind in "fcV" and made.kind in "fV") and not np.can_cast(made, own, "same_kind"):
-            raise DTypeError(
-                f"x {name}= y keeps the dtype of x", f"{HLO_NAME[own]}, and {HLO_NAME[made]} as the result",
-                "convert x with astype first, or write x = x + y",
-            )  # fmt: skip
-        views.write(self, result._value() if made == own else result._value().astype(own))
+        if not self._shape.dims:
+            return result  # numbers are other objects, as in NumPy
+        if isinstance(result, Tracer) and traced.by_user():
+            traced.write(self, result, f"x {name}= y")  # is refused
+        if type(result) is not Array or current_trace() is not None:
+            return result
+        _require_fit(name, self, result)
+        views.write(self, result._value() if result.dtype == self.dtype else result._value().astype(self.dtype))
         return self
 
     return assign
+
+
+def _require_fit(name: str, x, result) -> None:
+    """Raises ShapeError, DTypeError where the result of an operator does not fit into x."""
+    if result.shape != x.shape:
+        raise ShapeError(
+            f"x {name}= y keeps the shape of x", f"{x._shape!r}, and {result.shape} as the result",
+            "assign the result to a new name",
+        )  # fmt: skip
+    own, made = x.dtype, result.dtype
+    fits = made == own or (own != PRED and made in INTEGERS and own not in INTEGERS) or own.kind == made.kind
+    if not fits and not (own.kind in "fcV" and made.kind in "fV") and not np.can_cast(made, own, "same_kind"):
+        raise DTypeError(
+            f"x {name}= y keeps the dtype of x", f"{HLO_NAME[own]}, and {HLO_NAME[made]} as the result",
+            "convert x with astype first, or write x = x + y",
+        )  # fmt: skip

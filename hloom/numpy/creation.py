@@ -50,7 +50,7 @@ from hloom.platforms.device import scoped_device
 from hloom.sharding.shardings import NamedSharding, PartitionSpec, device_of
 from hloom.tracing.concrete import PIECE, at_once
 from hloom.tracing.exact import created, strongly_typed
-from hloom.tracing.trace import beside, bind, current_trace
+from hloom.tracing.trace import Tracer, beside, bind, current_trace
 from hloom.tree import pytrees as tree
 
 # --- from values --------------------------------------------------------------------------------------------------
@@ -136,6 +136,8 @@ def astype(x, dtype, /, *, copy: bool | None = None, device=None):
 
 def _own(result, x):
     """A result that is x itself as a new array, if assignments could distinguish them."""
+    if result is x and isinstance(x, Tracer) and config.item_assignment:
+        return bind("copy", x, weak=x.weak)
     if result is x and isinstance(x, Array) and config.item_assignment:
         return _with_digits_of(Array(x._held(), x.weak, x._device, x._shape), x)
     return result

@@ -243,7 +243,8 @@ _DECIDED = "use hnp.where(condition, x, y), or mark the deciding argument as sta
 class Tracer(ArrayMethods):
     """An array in a trace: knows its shape and dtype, and its value only where the trace carries values."""
 
-    __slots__ = ("_shape", "trace", "instruction", "value", "weak", "__weakref__")
+    # _link, _views: of views and arrays that have some (`hl.config.item_assignment`).
+    __slots__ = ("_shape", "trace", "instruction", "value", "weak", "_link", "_views", "__weakref__")
 
     def __init__(self, trace: Trace, instruction: Instruction, value=None, weak: bool = False):
         self._shape = instruction.shape

@@ -119,6 +119,7 @@ def test_traced_arrays_and_constants_are_not_changed():
     x = hnp.ones(3)
 
     def f(y):
+        y = y.copy()
         y += 1
         return x + y
 
@@ -229,13 +230,3 @@ def test_functions_under_jit_give_no_views():
 
     x = hnp.arange(4.0).reshape(2, 2)
     assert f(x)[0] == 9 and x[0, 0] == 0
-
-
-def test_traces_have_no_item_assignment():
-    def assigns(x):
-        y = x * 1
-        y[0] = 5
-        return y
-
-    with pytest.raises(ImmutableArrayError, match=r"y\[0\] = 5"):
-        hl.jit(assigns)(hnp.ones(3))
