@@ -1,4 +1,4 @@
-"""Functions of elements in a NumPy program, called with arrays: one kernel, which is fused with its neighbours."""
+"""Kernels of a NumPy program outside of its loops: functions of elements, called with arrays, and places of masks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from hloom.kernels.frontend.functions import Elementwise
 from hloom.kernels.frontend.lowering import lowered
 from hloom.kernels.frontend.syntax import definition_of
 from hloom.kernels.instances import instance
+from hloom.kernels.kernel import kernel
 from hloom.njit.lowering import NumpyLowering
 from hloom.njit.values import Array, Number, Value, as_value, converted, dtype_of
 from hloom.tracing.trace import bind
 
-__all__ = ["OfElements", "each_element"]
+__all__ = ["OfElements", "each_element", "true_elements"]
 
 
 class OfElements(Elementwise):
@@ -78,3 +79,22 @@ def each_element(function: Elementwise, values: Sequence[Any], watch: Callable) 
 def _mismatch(name: str, arrays: Sequence[Any]) -> NoReturn:
     raise ShapeError(f"a call of {name} with arrays of {', '.join(str(list(a.shape)) for a in arrays)}",
                      "they do not broadcast", "pass arrays of one shape, or of sizes 1") from None  # fmt: skip
+
+
+# Each element is stored, and the next one in its place where it was false: a branch would be mispredicted half of the
+# time. Places are never beyond the element that is looked at, and parts of the mask could not be written side by side.
+@kernel(unchecked=True)
+def true_elements(mask: Any) -> Any:
+    """(the places of the true elements, and zeros; their number) of a mask of rank 1: s64[n], s32[1]."""
+    n = mask.shape[0]
+    places = np.empty(n, np.int64)
+    count = np.empty(1, np.int32)
+    k = 0
+    for i in range(n):
+        places[k] = i
+        if mask[i]:
+            k += 1
+    for i in range(k, n):
+        places[i] = 0
+    count[0] = k
+    return places, count

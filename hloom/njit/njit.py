@@ -27,10 +27,12 @@ from hloom.njit.arguments.signatures import Signature, chosen, split
 from hloom.njit.calls import Entry, is_quick, same_arrays, settings
 from hloom.njit.control import Runtime, Trace
 from hloom.njit.drawing import OUTER, Generator, around, captured, running
+from hloom.njit.elements import true_elements
 from hloom.njit.guards import watching
 from hloom.njit.outside import names_of, noting
 from hloom.njit.rewriting import Program, program_of
 from hloom.njit.values import PYTHON, Array, Number, Unbound, Undecided, Value, as_value
+from hloom.numpy.indexing.nonzero import kernel_for_masks
 from hloom.tracing.trace import Tracer, current_trace
 from hloom.tree import pytrees as tree
 
@@ -139,6 +141,7 @@ class Variant:
         own = {name: value for name, value in arguments.items() if name != OUTER}
         known = captured.set({id(g): state for g, state in zip(outer, arguments.get(OUTER, ()), strict=False)})
         watched, noted = watching.set(self.trace.watch), noting.set(self.trace.outside.add)
+        masks = kernel_for_masks.set(true_elements)
         try:
             function = Runtime(self.function.program, self.trace).function()
             kinds = [p.kind for p in signature.parameters.values()]
@@ -160,6 +163,7 @@ class Variant:
             self.trace.single = [k for k, v in enumerate(leaves) if isinstance(v, (Array, np.ndarray)) and not v.ndim]
             return {"result": self._results(result), "written": written, "faults": self.trace.faults()}
         finally:
+            kernel_for_masks.reset(masks)
             watching.reset(watched)
             noting.reset(noted)
             captured.reset(known)

@@ -107,10 +107,9 @@ def nonzero(x: Any) -> tuple:
     if not x.ndim:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
     mask = elementwise(np.not_equal, (x, 0)).traced
-    grids = np.indices(x.shape, sparse=True) if all(isinstance(n, int) for n in x.shape) else None
-    if grids is None:
+    if not all(isinstance(n, int) for n in x.shape):
         raise UnsupportedError("np.nonzero of an array whose size the program computes", f"{x!r}", "use a loop")
-    return tuple([Array.of(hnp.broadcast_to(hnp.asarray(g), x.shape)[mask]) for g in grids])
+    return tuple([Array.of(places) for places in hnp.nonzero(mask)])
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
 import numpy as np
 
 from hloom import lax
@@ -17,6 +21,9 @@ from hloom.numpy.shaping.manipulation import atleast_1d, ravel, stack
 from hloom.tracing.concrete import require_known
 
 S32 = DTYPES["s32"]
+# What finds the true elements of a mask of rank 1 and their number, (s64[n], s32[1]), where a program may have kernels,
+# which no text of it can hold; None: operations.
+kernel_for_masks: ContextVar[Callable[[Any], tuple[Any, Any]] | None] = ContextVar("kernel_for_masks", default=None)
 
 
 def true_places(mask, size: int, beyond: int):
@@ -66,11 +73,18 @@ def nonzero(a, *, size: int | None = None, fill_value=None):
 
 def _counted(x, mask):
     """`nonzero` of a traced array, with a size that is computed at run time."""
-    everywhere = nonzero(x, size=x.size)
-    if not x.size:
-        return everywhere
+    kernel = kernel_for_masks.get()
+    if kernel is None or not x.size:
+        everywhere = nonzero(x, size=x.size)
+        if not x.size:
+            return everywhere
+        count = lax.reduce_sum(convert(mask, S32), None)
+    else:
+        flat, counted = kernel(mask)
+        count = lax.reshape(counted, ())
+        found = (flat,) if x.ndim == 1 else unravel_index(flat, x.shape)
+        everywhere = tuple([convert(places, default_int()) for places in found])
     size = size_of_mask(mask, "a mask")
-    count = lax.reduce_sum(convert(mask, S32), None)
     return tuple(with_size(places, count, size) for places in everywhere)
 
 

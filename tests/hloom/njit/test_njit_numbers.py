@@ -204,6 +204,37 @@ def test_take_checks_its_indices():
         hl.njit(lambda x, k: np.take(x, k))(x, np.array([1, 5]))
 
 
+def test_elements_of_masks_are_one_kernel():
+    def found(x):
+        return (
+            np.nonzero(x > 0.5),
+            np.flatnonzero(x),
+            np.argwhere(x > 0.7),
+            x[x > 0.3],
+            x[x > 2.0].sum(),
+            np.where(x < 0.1),
+        )
+
+    compiled = hl.njit(found)
+    random = np.random.default_rng(0).random
+    for x in (
+        random(999),
+        random((30, 7)),
+        random((3, 4, 5)),
+        np.zeros(9),
+        np.ones(1),
+        np.empty((3, 0)),
+    ):
+        one, other = compiled(x), found(x)
+        leaves, wanted = hl.tree.leaves(one), hl.tree.leaves(other)
+        assert len(leaves) == len(wanted)
+        for made, expected in zip(leaves, wanted, strict=True):
+            assert made.dtype == expected.dtype
+            np.testing.assert_array_equal(made, expected)
+    places = hl.njit(lambda mask: np.nonzero(mask)[0]).lower(np.ones(50, np.bool_)).compile().source()
+    assert places.count("def ") == 2  # the kernel, and the number of elements as s64
+
+
 def test_nonzero_and_clip():
     x = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, -1.0]])
     places = hl.njit(lambda x: np.nonzero(x))
