@@ -26,8 +26,30 @@ from hloom.compiler.kernels.math.bits import (
     u32,
     u64,
 )
-from hloom.compiler.kernels.math.elementary.exponential import EXPONENT_F32, LN2_HIGH_F32, exp_sum_f64, scale_grown_f32
-from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, MINIMUM_NORMAL_F32, NAN, log_parts_f64
+from hloom.compiler.kernels.math.elementary.exponential import (
+    EXP_F64,
+    EXPONENT_F32,
+    EXPONENT_F64,
+    LN2_HIGH_F32,
+    LN2_HIGH_F64,
+    LN2_LOW_F64,
+    LOG2_E,
+    scale_f64,
+    scale_grown_f32,
+)
+from hloom.compiler.kernels.math.elementary.logarithm import (
+    INFINITY,
+    LN2_FIRST_F64,
+    LN2_REST_F64,
+    LOG_REST_F64,
+    MINIMUM_NORMAL_F32,
+    MINIMUM_NORMAL_F64,
+    NAN,
+    TWO_THIRDS_HIGH,
+    TWO_THIRDS_LOW,
+    log_exponent_f64,
+    log_mantissa_f64,
+)
 from hloom.compiler.kernels.math.registry import function, rounded_from
 
 # 1 / cbrt(m) on [1, 8]; relative error 2^-8.4
@@ -60,19 +82,62 @@ def power_edges_f64(x, y, magnitude):
     return select((y == 0.0) | (x == 1.0), 1.0, result)
 
 
+@function("f64", "c128", 0.01)
+def power_log_parts_f64(x):
+    """log(x) as high + low (real and imag of the result) for 0 < x < inf; about 2^-64 of it."""
+    tiny = x < MINIMUM_NORMAL_F64
+    x = select(tiny, x * 18014398509481984.0, x)  # 2^54
+    e = log_exponent_f64(x) - select(tiny, 54.0, 0.0)
+    m = log_mantissa_f64(x)
+    # s = f / (2 + f) in two parts; log(1 + f) = 2 s + s (2/3 s^2 + s^4 P(s^2))
+    f = m - 1.0
+    bottom = 2.0 + f
+    inverse = 1.0 / bottom
+    s = f * inverse
+    s_low = fma_f64(-s, f - (bottom - 2.0), fma_f64(-s, bottom, f)) * inverse
+    square = s * s
+    square_low = fma_f64(s, s, -square)
+    slope = square * TWO_THIRDS_HIGH
+    slope_low = fma_f64(square, TWO_THIRDS_HIGH, -slope)
+    slope_low = fma_f64(square, TWO_THIRDS_LOW, fma_f64(square_low, TWO_THIRDS_HIGH, slope_low))
+    tail = fma_f64(square * square, polynomial(square, LOG_REST_F64), slope_low)
+    cube = s * slope
+    cube_low = fma_f64(s, slope, -cube)
+    twice = 2.0 * s
+    near = twice + cube
+    # d log / d s = 2 / (1 - s^2)
+    low = fma_f64(s, tail, cube_low) + s_low * fma_f64(2.0, square + square * square, 2.0)
+    low = (cube - (near - twice)) + low
+    first = e * LN2_FIRST_F64
+    high = first + near
+    low = (near - (high - first)) + fma_f64(e, LN2_REST_F64, low)
+    result = high + low
+    return complex(result, low - (result - high))
+
+
 @function("f64 f64", "f64")
 def pow_f64(x, y):
     """exp(y log|x|) with logarithm and product in two parts."""
     base = abs_f64(x)
-    parts = log_parts_f64(base, 0.0)
-    product = y * parts.real
-    low = fma_f64(y, parts.imag, fma_f64(y, parts.real, -product))
+    parts = power_log_parts_f64(base)
     # |x| of 0, 1 and inf: logarithm exactly -inf, 0, inf, and 1^inf = 1
-    product = select(base == 0.0, -INFINITY * y, product)
-    product = select(base == INFINITY, INFINITY * y, product)
-    product = select(base == 1.0, 0.0, product)
-    low = select(base == 1.0, 0.0, low)
-    return power_edges_f64(x, y, exp_sum_f64(product, low))
+    high = select(base == 0.0, -INFINITY, parts.real)
+    high = select(base == INFINITY, INFINITY, high)
+    product = select(base == 1.0, 0.0, y * high)
+    low = fma_f64(y, parts.imag, fma_f64(y, high, -product))
+    low = select((abs_f64(product) < 746.0) & (base != 1.0), low, 0.0)
+    product = select(product > 710.0, 710.0, product)
+    product = select(product < -746.0, -746.0, product)
+    shifted = fma_f64(product, LOG2_E, EXPONENT_F64)
+    n = shifted - EXPONENT_F64
+    r = fma_f64(n, -LN2_HIGH_F64, product)
+    rest = fma_f64(n, -LN2_LOW_F64, low)
+    tail = r * r * polynomial(r, EXP_F64)
+    grown = tail + fma_f64(rest, r + tail, rest)
+    total = r + grown
+    one = 1.0 + total
+    lost = (total - (one - 1.0)) + (grown - (total - r))
+    return power_edges_f64(x, y, scale_f64(one + lost, shifted))
 
 
 @function("f32 f32 f32", "f32")
