@@ -33,7 +33,7 @@ def with_short_checks(kernel: Kernel, ranges: Mapping[str, Range]) -> Kernel:
     """A kernel with the checks of its indices in one comparison. ranges: of its integer parameters, by name."""
     sizes = {var for var in kernel.params if (least := _least(ranges.get(var.name))) is not None and least >= 0}
     moved: dict[Var, Var] = {}
-    body = _shortened(kernel.body, sizes, moved)
+    body = _shortened(kernel.body, sizes, moved, {})
     return replace(kernel, body=[with_variables(s, moved) for s in body]) if body is not kernel.body else kernel
 
 
@@ -41,11 +41,17 @@ def _least(known: Range | None) -> int | None:
     return known[0] if isinstance(known, tuple) else known
 
 
-def _shortened(statements: list[Stmt], sizes: set[Var], moved: dict[Var, Var]) -> list[Stmt]:
-    """moved: variables that are now assigned twice, and what stands in their place."""
+# The index, the size, and whether the index may count from the end -> the variable that has passed the check.
+_Known = dict[tuple[Expr, Expr, bool], Var]
+
+
+def _shortened(statements: list[Stmt], sizes: set[Var], moved: dict[Var, Var], outer: _Known) -> list[Stmt]:
+    """moved: variables that are now assigned twice, or not at all, and what stands in their place. outer: the checks
+    before these statements, which are not repeated: LLVM does not find out that the branches meet in one index."""
     made: list[Stmt] = []
+    known = dict(outer)
     for statement in statements:
-        blocks = {name: _shortened(getattr(statement, name), sizes, moved) for name in statement.BLOCKS}
+        blocks = {name: _shortened(getattr(statement, name), sizes, moved, known) for name in statement.BLOCKS}
         if any(block is not getattr(statement, name) for name, block in blocks.items()):
             statement = replace(statement, **blocks)
         checked = _checked(statement, sizes)
@@ -54,8 +60,17 @@ def _shortened(statements: list[Stmt], sizes: set[Var], moved: dict[Var, Var]) -
             continue
         assert isinstance(statement, If)
         index, size = checked
-        beyond = Binary("pred", ">=", Cast("u64", index), Cast("u64", size))
         held = _counted(made[-1:], index, size)
+        key = (index if held is None else held, size, held is not None)
+        earlier = known.get((*key[:2], False), known.get(key))
+        if earlier is not None:
+            if held is not None:
+                made.pop()
+                moved[index] = moved.get(earlier, earlier)
+            continue
+        if isinstance(key[0], Var) and not key[0].varies:
+            known[key] = index
+        beyond = Binary("pred", ">=", Cast("u64", index), Cast("u64", size))
         statement = replace(statement, test=beyond)
         if held is not None:
             moved[index] = Var(index.type, index.name, True)

@@ -34,6 +34,26 @@ def f(at, o, fault, n, m, lo, hi):
             return
         o[v] = o[v] + 1
 """
+TWICE = """\
+def f(at, o, fault, n, m, lo, hi):
+    for k in range(m):
+        v = at[k]
+        index = v + n if v < 0 else v
+        if index < 0 or index >= n:
+            fault[0] = index
+            return
+        if o[index] < 1:
+            index_1 = v + n if v < 0 else v
+            if index_1 < 0 or index_1 >= n:
+                fault[0] = index_1
+                return
+            o[index_1] = o[index_1] + 2
+        index_2 = v + m if v < 0 else v
+        if index_2 < 0 or index_2 >= m:
+            fault[0] = index_2
+            return
+        o[index_2] = o[index_2] + 1
+"""
 SIZES = {"n": 5, "m": 4, "lo": 0, "hi": 1}
 
 
@@ -47,7 +67,7 @@ def shortened(text: str, ranges) -> Kernel:
     return made
 
 
-@pytest.mark.parametrize("text", [FROM_END, PLAIN], ids=["from the end", "plain"])
+@pytest.mark.parametrize("text", [FROM_END, PLAIN, TWICE], ids=["from the end", "plain", "twice"])
 def test_elements_and_faults_are_the_same(text):
     made = shortened(text, SIZES)
     assert "u64" in printed(made)
@@ -64,6 +84,10 @@ def test_accesses_behind_them_are_proved(text):
     assert {a.status for a in found} == {"proved"}
     short = verify(shortened(text, SIZES), {"at": 4, "o": 4, "fault": 1}, {**SIZES, "hi": 1})
     assert {a.status for a in short} == {"proved", "unproved"}
+
+
+def test_a_check_is_made_once():
+    assert printed(shortened(TWICE, SIZES)).count("fault[0]") == 2
 
 
 def test_what_may_be_negative_is_no_size():

@@ -50,6 +50,14 @@ def is_plain(node: For) -> bool:
     return _calls(node, _BLOCKS) or _moves_apart(node)
 
 
+def is_check(test: Expr) -> bool:
+    """Whether a test is that of an index out of range, `u64(i) >= u64(n)`."""
+    match test:
+        case Binary(op=">=", left=Cast(type="u64", operand=left), right=Cast(type="u64", operand=right)):
+            return left.type == right.type == "s64"
+    return False
+
+
 def _moves_apart(node: For) -> bool:
     """Whether the loop is one assignment of an element to another, whose index is a multiple of the loop's variable:
     such stores are made one by one."""

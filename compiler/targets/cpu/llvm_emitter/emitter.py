@@ -45,6 +45,7 @@ from hloom.compiler.targets.cpu.llvm_emitter import scratch
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
     EXPLICIT,
     Run,
+    is_check,
     is_explicit,
     is_function,
     is_harmless,
@@ -416,7 +417,7 @@ class _Function(Values):
         test = self.truth(self.value(node.test))
         then, end = self.label("then"), self.label("end")
         other = self.label("else") if node.other else end
-        self.add(f"br i1 {test}, label %{then}, label %{other}")
+        self.add(f"br i1 {test}, label %{then}, label %{other}{self._seldom(node)}")
         self.block(then)
         self.nested(node.then)
         self.go_to(end)
@@ -425,6 +426,12 @@ class _Function(Values):
             self.nested(node.other)
             self.go_to(end)
         self.block(end)
+
+    def _seldom(self, node: If) -> str:
+        """The mark of a branch that is hardly ever taken, that of an index out of range."""
+        if is_check(node.test):
+            self.module.declare("!7999", '!7999 = !{!"branch_weights", i32 1, i32 65535}')
+        return ", !prof !7999" if is_check(node.test) else ""
 
     # --- expressions
 
