@@ -14,6 +14,7 @@ from hloom.compiler.kernel_ir.transforms.checks import with_short_checks
 from hloom.compiler.kernel_ir.transforms.interchange import can_be_interchanged, interchanged
 from hloom.compiler.kernel_ir.transforms.jam import can_be_jammed, jammed
 from hloom.compiler.kernel_ir.transforms.nests import Around, Path, innermost, is_within
+from hloom.compiler.kernel_ir.transforms.peel import peeled
 from hloom.compiler.kernel_ir.transforms.registers import in_registers
 from hloom.ir.records import replace
 
@@ -39,6 +40,9 @@ def transformed(kernel: Kernel, ranges: Mapping[str, Range]) -> Kernel:
     ranges: of integer parameters the value, or the least and the greatest.
     """
     made = kernel
+    body = peeled(Around(kernel, ranges), kernel.body)
+    if any(one is not other for one, other in zip(body, kernel.body, strict=False)) or len(body) != len(kernel.body):
+        made = replace(kernel, body=body)
     for change in (_interchange, _jam, _registers):
         around = Around(made, ranges)
         body = [one for statement in made.body for one in _changed(around, statement, change)]
