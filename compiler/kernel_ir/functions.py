@@ -6,12 +6,19 @@ from collections.abc import Callable, Sequence
 
 from hloom.compiler.kernel_ir.types import FLOATS, INTEGERS, PART, REGISTER, TypeMismatch, is_integer
 
-__all__ = ["EFFECTS", "Signature", "UnknownFunction", "by_name", "returned"]
+__all__ = ["EFFECTS", "Signature", "UnknownFunction", "by_name", "is_slow", "returned"]
 
 # HLO dtypes of the parameters and of the result of a function of the math library; None where there is none.
 Signature = Callable[[str], tuple[tuple[str, ...], str] | None]
 
 EFFECTS = ("call_kernel", "prefetch")  # what is called for its effect alone
+
+# Functions that take much longer for one number than for one of a vector.
+_SLOW = frozenset(
+    ("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "pow", "sin", "cos", "tan", "tanh", "sinh", "cosh",
+     "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh", "logistic", "cbrt", "erf", "erfc", "erf_inv",
+     "lgamma", "digamma")
+)  # fmt: skip
 
 
 class UnknownFunction(Exception):
@@ -50,6 +57,12 @@ def by_name(name: str) -> tuple[tuple[str, ...], str] | None:
     function. For those who write calls, before anything is compiled."""
     kind = _RESULTS.get(name) or name.rpartition("_")[2]
     return ((), kind) if kind in _TYPES else None
+
+
+def is_slow(name: str) -> bool:
+    """Whether a loop of a function is to be vectorized, whatever its elements cost."""
+    stem, _, kind = name.rpartition("_")
+    return stem in _SLOW and kind in FLOATS
 
 
 def returned(name: str, arguments: Sequence[str], signature: Signature) -> str:

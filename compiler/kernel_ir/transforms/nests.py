@@ -27,7 +27,17 @@ from hloom.compiler.kernel_ir.rewrite import assigned, read
 from hloom.compiler.kernel_ir.scopes import varying_variables
 from hloom.compiler.kernel_ir.types import is_integer, is_pointer
 
-__all__ = ["NESTED", "Around", "Path", "has_fixed_bounds", "innermost", "is_straight", "is_within", "step_of"]
+__all__ = [
+    "NESTED",
+    "Around",
+    "Path",
+    "has_fixed_bounds",
+    "innermost",
+    "is_straight",
+    "is_within",
+    "read_first",
+    "step_of",
+]
 
 NESTED = (For, If)
 Path = tuple[For, ...]  # a loop and those around it, the outermost first
@@ -79,7 +89,7 @@ class Around:
         inside = Counter(read(body))
         if any(inside[var] != self.reads[var] for var in changing):
             return False
-        return not _read_first(body, set(changing))
+        return not read_first(body, set(changing))
 
     def index(self, value: Expr, nest: Nest, changing: Container[Var]) -> Affine | None:
         """An index as a sum of variables that are one value in an iteration. changing: those that are assigned in the
@@ -97,7 +107,7 @@ class Around:
         return linear(value, meaning, nest.numbers.fits)
 
 
-def _read_first(body: Sequence[Stmt], wanted: set[Var]) -> bool:
+def read_first(body: Sequence[Stmt], wanted: set[Var]) -> bool:
     """Whether some of these variables may be read before an iteration assigned them."""
     given: set[Var] = set()
     for statement in body:

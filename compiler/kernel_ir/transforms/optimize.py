@@ -11,6 +11,7 @@ from hloom.compiler.kernel_ir.affine.dependences import SAME, Access, Distance, 
 from hloom.compiler.kernel_ir.nodes import Assign, Call, For, Kernel, Stmt
 from hloom.compiler.kernel_ir.rewrite import mapped, read
 from hloom.compiler.kernel_ir.transforms.checks import with_short_checks
+from hloom.compiler.kernel_ir.transforms.divide import divided
 from hloom.compiler.kernel_ir.transforms.interchange import can_be_interchanged, interchanged
 from hloom.compiler.kernel_ir.transforms.jam import can_be_jammed, jammed
 from hloom.compiler.kernel_ir.transforms.nests import Around, Path, innermost, is_within
@@ -43,7 +44,7 @@ def transformed(kernel: Kernel, ranges: Mapping[str, Range]) -> Kernel:
     body = peeled(Around(kernel, ranges), kernel.body)
     if any(one is not other for one, other in zip(body, kernel.body, strict=False)) or len(body) != len(kernel.body):
         made = replace(kernel, body=body)
-    for change in (_interchange, _jam, _registers):
+    for change in (_interchange, _jam, _divide, _registers):
         around = Around(made, ranges)
         body = [one for statement in made.body for one in _changed(around, statement, change)]
         if any(one is not other for one, other in zip(body, made.body, strict=False)) or len(body) != len(made.body):
@@ -141,6 +142,16 @@ def _writes_again(around: Around, nest: Nest, path: Path) -> bool:
 def _is_sum(statement: Assign) -> bool:
     """Whether the order of what is combined is free, so that it is computed in vectors."""
     return isinstance(statement.value, Call) and statement.value.function.partition("_")[0] in ("sum", "prod")
+
+
+# --- slow functions apart
+
+
+def _divide(around: Around, nest: Nest, path: Path) -> dict[int, list[Stmt]]:
+    if _is_short(nest, path[-1], SHORT) or around.is_of_items(path[-1]):
+        return {}
+    made = divided(around, path[-1])
+    return {} if made is None else {id(path[-1]): made}
 
 
 # --- elements in variables

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hloom.compiler.kernel_ir.functions import is_slow
 from hloom.compiler.kernel_ir.nodes import (
     Binary,
     Call,
@@ -22,6 +23,7 @@ from hloom.compiler.kernel_ir.nodes import (
     Var,
     While,
 )
+from hloom.compiler.kernel_ir.transforms.nests import innermost
 from hloom.compiler.kernel_ir.types import STORED
 
 _HARMLESS = (Var, Const, Binary, Logic, Unary, Cast)
@@ -50,11 +52,39 @@ def is_plain(node: For) -> bool:
     return _calls(node, _BLOCKS) or _moves_apart(node)
 
 
+def steps_of(kernel: Kernel) -> frozenset[Var]:
+    """The arguments by which innermost loops of slow functions step, in a kernel without memory of its own.
+
+    LLVM vectorizes a loop that steps by an argument for a step of 1 alone: for any other one it runs the functions one
+    by one, in ten times the time.
+    """
+    if not any(map(is_slow, kernel.called())) or scratch_variables(kernel):
+        return frozenset()
+    innermost_variables = {path[-1].var for path in innermost(kernel.body)}
+    expressions = (part for s in kernel.walk() for e in s.expressions() for part in e.walk())
+    products = [e for e in expressions if isinstance(e, Binary) and e.op == "*"]
+    pairs = [(e.left, e.right) for e in products] + [(e.right, e.left) for e in products]
+    params = {var for var in kernel.params if var.type == "s64"}
+    return frozenset(
+        step
+        for step, var in pairs
+        if isinstance(step, Var) and step in params and isinstance(var, Var) and var in innermost_variables
+    )
+
+
 def is_check(test: Expr) -> bool:
     """Whether a test is that of an index out of range, `u64(i) >= u64(n)`."""
     match test:
         case Binary(op=">=", left=Cast(type="u64", operand=left), right=Cast(type="u64", operand=right)):
             return left.type == right.type == "s64"
+    return False
+
+
+def is_of_vectors(node: For) -> bool:
+    """Whether a loop has a multiple of some iterations, `(k + 7) // 8 * 8`: it may have no more than one vector."""
+    match node.stop:
+        case Binary(op="+", right=Binary(op="*", left=Binary(op="//", right=Const() as lanes), right=Const() as again)):
+            return lanes == again
     return False
 
 

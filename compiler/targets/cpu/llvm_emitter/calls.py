@@ -308,3 +308,9 @@ CALLS["accor_pred"] = CALLS["or_pred"] = _instruction("pred", 2, "or i1 {}, {}")
 CALLS |= CHECKS
 for _kind in ("pred", "f16", "bf16"):
     CALLS[f"load_{_kind}"], CALLS[f"store_{_kind}"] = _load(_kind), _store(_kind)
+
+
+def hidden_step(function, value: Value) -> Value:
+    """An argument that loops step by, as something that LLVM does not know to be one: no step is less."""
+    function.module.declare("llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
+    return Value("s64", function.result(f"call i64 @llvm.smax.i64(i64 {value.text}, i64 {-(1 << 63) + 1})"))

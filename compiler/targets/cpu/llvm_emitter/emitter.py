@@ -49,12 +49,14 @@ from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
     is_explicit,
     is_function,
     is_harmless,
+    is_of_vectors,
     is_plain,
     is_subscript,
     run_of,
     scratch_variables,
+    steps_of,
 )
-from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS, call_function
+from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS, call_function, hidden_step
 from hloom.compiler.targets.cpu.llvm_emitter.shared import INLINED, SHARED, often_called
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, Unsupported, Value, Values, element
 from hloom.compiler.targets.cpu.loop_hints import OPTION, interleave_count, is_interleaved
@@ -248,8 +250,9 @@ class _Function(Values):
     def define(self, symbol: str, attributes: str) -> str:
         # With a point, which no label and no other value has: users' arguments are called "start" and "t1" too.
         arguments = [Value(var.type, f'%"{var.name}."') for var in self.kernel.params]
+        steps = steps_of(self.kernel)
         for var, value in zip(self.kernel.params, arguments, strict=True):
-            self.assign(var, value)
+            self.assign(var, hidden_step(self, value) if var in steps else value)
         self.suite(self.kernel.body)
         parameters = ", ".join(
             f"ptr noalias {v.text}" if is_pointer(v.kind) else f"{LLVM[v.kind]} {v.text}" for v in arguments
@@ -374,14 +377,14 @@ class _Function(Values):
         self.loops.pop()
         self.next_block(latch)
         self.add(f"{following} = add nsw i64 {current}, {step}")
-        mark = self.module.plain_loop() if is_plain(node) else self.mark(ended, operations)
+        mark = self.module.plain_loop() if is_plain(node) else self.mark(ended, operations, is_of_vectors(node))
         self.add(f"br label %{head}{mark}")
         self.block(end)
 
-    def mark(self, ended: int, operations: int) -> str:
+    def mark(self, ended: int, operations: int, of_vectors: bool = False) -> str:
         """The mark of a loop that ends here. ended, operations: how many there were where it began."""
         inner, self.ended = self.ended - ended, self.ended + 1
-        return "" if inner else self.module.interleaved_loop(self.operations - operations)
+        return "" if inner or of_vectors else self.module.interleaved_loop(self.operations - operations)
 
     def _run(self, run: Run, start: str, stop: str) -> None:
         self.values[run.variable] = Value("s64", start)

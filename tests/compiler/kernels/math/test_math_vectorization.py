@@ -35,6 +35,13 @@ def test_polynomials_in_vectors(name, dtype, code_machine):
     assert re.search(MULTIPLY_ADD, loop_of(f"{name}_{dtype}", code_machine))
 
 
+def test_functions_of_elements_apart_in_vectors(code_machine):
+    """LLVM by itself vectorizes a loop with a step that is an argument for a step of 1 alone."""
+    text = "def loop(x, o, step, n):\n    for i in range(n):\n        o[i] = exp_f64(x[i * step])\n"
+    code = codegen.assembly(loop_source(text, ["f64*", "f64*", "s64", "s64"]), code_machine)
+    assert re.search(MULTIPLY_ADD, code) and re.search(r"vgatherqpd|vmovhpd", code)
+
+
 @pytest.mark.parametrize("name", ["pow_f32", "pow_f64", "atan2_f32", "atan2_f64", "hypot_f64", "rem_f32"])
 def test_binary_functions_in_vectors(name, code_machine):
     assert re.search(MULTIPLY_ADD, loop_of(name, code_machine))
