@@ -31,7 +31,7 @@ EXCLUDED = {
     "objects": "object mode, strings, sets, dicts, typed lists, classes, functions as values",
     "dtypes": "records, dates, strings and objects as elements",
     "internals": "Numba's compiler: its types, intermediate representation, caches, overloads, debug information",
-    "errors": "only what Numba refuses, or the text of an error",
+    "errors": "only what Numba refuses, the text of an error, or nothing, as they pass over the type in their name",
     "source": "functions made by `exec`, which have no source",
     "numba's own": "Numba's decorators and functions that are neither NumPy's nor Python's",
     "division": '`error_model="python"`: a division by zero raises',
