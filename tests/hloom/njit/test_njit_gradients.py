@@ -123,3 +123,45 @@ def test_the_tape_has_what_is_overwritten(function, shape, stored):
         compiled = hl.jit(hl.grad(_total(function))).lower(x).compile()
         found = compiled.memory_analysis()["temporary bytes"]
         assert found <= (stored + 4 * x.size) * 8 + 20_000
+
+
+def selected(x):
+    """Elements of a mask, whose number is known when the program runs."""
+    y = x.ravel()
+    y = y[y > 0.7]
+    return np.array([np.sum(y * y), np.mean(np.sin(y))])
+
+
+def changed_where_large(x):
+    y = x.ravel().copy()
+    y[y > 0.7] = np.sin(y[y > 0.7]) * y[0]
+    return y
+
+
+@pytest.mark.parametrize("function", [selected, changed_where_large], ids=lambda f: f.__name__)
+def test_computed_sizes(function):
+    """In hl.jit, where arrays may have as many elements as a mask selects."""
+    with hl.enable_x64():
+        x = np.random.default_rng(0).uniform(0.4, 1.2, (6, 5))
+        way = np.random.default_rng(1).normal(size=x.shape)
+        got = float((np.asarray(hl.jit(hl.grad(_total(function)))(x)) * way).sum())
+        weights = np.cos(np.arange(function(x).size))
+        above, below = ((function(x + h * way) * weights).sum() for h in (1e-6, -1e-6))
+        assert got == pytest.approx((above - below) / 2e-6, rel=1e-6, abs=1e-8)
+
+
+def knapsack(weights, values, room):
+    """Ranges that fall to a computed end."""
+    best = np.zeros(room + 1)
+    for i in range(len(weights)):
+        for k in range(room, weights[i] - 1, -1):
+            best[k] = max(best[k], best[k - weights[i]] + values[i])
+    return best[room]
+
+
+def test_the_gradient_of_a_knapsack_is_what_it_contains():
+    weights, values = np.array([2, 3, 4, 1]), np.array([3.0, 4.0, 5.0, 1.5])
+    compiled = hl.njit(knapsack)
+    with hl.enable_x64():
+        found = hl.jit(hl.grad(lambda values: compiled.pure(weights, values, 6)[0]))(values)
+    np.testing.assert_array_equal(found, [1, 1, 0, 1])
