@@ -3,6 +3,7 @@ user's line."""
 
 from __future__ import annotations
 
+import copy
 import weakref
 
 import numpy as np
@@ -62,6 +63,10 @@ def raise_fault(name: str, checks: tuple[Check, ...], word: int) -> None:
     if not word:
         return
     check = checks[(word >> FAULT_BITS) - 1]
+    if check.error is not None:
+        raised = copy.copy(check.error)
+        raised.add_note(f"raised at {check.source}: {check.source.code()}")
+        raise raised
     if check.asked:
         raise ArgumentError(check.asked, check.what, check.repair, check.source)
     index = word & ((1 << FAULT_BITS) - 1)

@@ -12,7 +12,7 @@ from hloom.errors import ArgumentError
 from hloom.ir.source import device_scopes
 from hloom.kernels.faults import raise_fault
 from hloom.njit.arguments.instances import unpacked
-from hloom.njit.control import Trace
+from hloom.njit.control import Trace, in_order
 from hloom.njit.values import PYTHON
 from hloom.runtime.buffer import is_exclusive
 from hloom.tree import pytrees as tree
@@ -58,7 +58,7 @@ class Entry:
         numbers = tree.unflatten(compiled.out_tree, list(range(len(shapes))))
         self._result = numbers["result"]
         self._written = [(int(k), number) for k, number in numbers["written"].items()]
-        self._faults = [(Trace.checked[int(k)], number) for k, number in numbers["faults"].items()]
+        self._faults = [(Trace.checked[int(k)], number) for k, number in in_order(numbers["faults"])]
         self.writes = [k for k, _ in self._written]
         self._in_place = {
             k for k, number in self._written if executable.donated.get(number) == self._given.index(k)

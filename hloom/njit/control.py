@@ -18,7 +18,7 @@ from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
 from hloom.ir.source import Source
 from hloom.kernels.frontend.functions import is_prange, of_numba
-from hloom.kernels.frontend.memory import FAULT_BITS
+from hloom.kernels.frontend.memory import FAULT_BITS, Check
 from hloom.njit import functions
 from hloom.njit.arguments.instances import data_of
 from hloom.njit.branches import Join, Leaves, common_dtypes
@@ -47,7 +47,7 @@ from hloom.njit.values import (
 from hloom.tracing.refs import OuterRef, Ref
 from hloom.tracing.trace import RefArgument, current_trace
 
-__all__ = ["InProgram", "Runtime", "Trace"]
+__all__ = ["InProgram", "Runtime", "Trace", "in_order"]
 
 LISTED = 4096  # iterations of a loop over a list, or another iterable of Python
 UNROLLED = 64  # iterations of a loop that are traced one after the other
@@ -77,11 +77,11 @@ class Trace:
         self.guards: tuple[Any, ...] = ()  # tests without which the current expression is not evaluated
         self.single: list[int] = []  # of the leaves of the result, the arrays without dimensions
 
-    def watch(self, name: str, kernel: str, checks: tuple, fault: Any) -> None:
-        """Sees to it that an index out of range of a kernel becomes an error."""
+    def watch(self, name: str, kernel: str, checks: tuple, fault: Any, ends: bool = False) -> None:
+        """Sees to it that an index out of range of a kernel becomes an error. ends: loops that follow do not go on."""
         for guard in self.guards:
             fault = hnp.where(guard, fault, np.int64(0))
-        if current_trace() is self.root or self._first is None:
+        if (current_trace() is self.root and not ends) or self._first is None:
             self._faults[str(len(Trace.checked))] = fault
             Trace.checked.append((name, kernel, checks))
             return
@@ -94,12 +94,24 @@ class Trace:
         """Whether one was found in a loop or a branch: what comes after it has no meaning. None: no check is there."""
         return self._first.read()[0] != 0 if self._within and self._first is not None else None
 
+    def fail(self, name: str, test: Any, error: Exception, source: Source) -> None:
+        """Sees to it that an error of the user's is raised where a test is true."""
+        fault = hnp.where(test, np.int64(1 << FAULT_BITS), np.int64(0)).reshape(1)
+        checks = (Check("", None, source, error=error),)
+        self.watch(name, f"raised.{source}.{len(Trace.checked)}.{len(self._within)}", checks, fault, ends=True)
+
     def faults(self) -> dict[str, Any]:
         if self._within and self._first is not None:
             checks = tuple(check for _, _, found in self._within for check in found)
             self._faults[str(len(Trace.checked))] = self._first.read()
             Trace.checked.append((*self._within[0][:2], checks))
         return dict(self._faults)
+
+
+def in_order(faults: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Faults by number, those that may be errors of the user's first."""
+    own = {k: any(check.error is not None for check in Trace.checked[int(k)][2]) for k in faults}
+    return sorted(faults.items(), key=lambda item: (not own[item[0]], int(item[0])))
 
 
 class InProgram:
@@ -293,13 +305,50 @@ class Runtime:
         guard = _truth(test).traced
         return self._always(part, guard=guard if wanted else hnp.logical_not(guard))
 
-    def known_truth(self, value: Any) -> bool:
-        return bool(value)
+    def asserted(self, number: int, test: Any, message: Callable[[], tuple]) -> None:
+        """`assert`. message: what the error has."""
+        if not isinstance(test, Value):
+            if not test:
+                raise AssertionError(*message())
+            return
+        error = AssertionError(*message())
+        wrong = self.negated(test)
+        self.trace.fail(self.program.function.__name__, wrong.traced, error, self.program.loops[number].source)
 
     def raises(self) -> None:
         """Before a `raise`: whether it is reached has to be known."""
-        if current_trace() is not self.trace.root:
+        if current_trace() is not self.trace.root and not self.raising:
             raise Undecided("the condition of a raise")
+
+    def refusal(
+        self, number: int, test: Any, then: Callable, other: Callable, names: dict[str, Any], first: bool
+    ) -> Any:
+        """A branch of which one side raises an error, the first one or the other. first: which."""
+        loop = self.program.loops[number]
+        given = [names.get(name, Unbound(name)) for name in sorted(loop.assigned)]
+        if not isinstance(test, Value):
+            return (then if test else other)(*given)
+        raising, goes_on = (then, other) if first else (other, then)
+        wrong = _truth(test) if first else self.negated(test)
+        self.trace.fail(self.program.function.__name__, wrong.traced, self._error_of(raising, given), loop.source)
+        return goes_on(*given)
+
+    def _error_of(self, raising: Callable, given: list) -> Exception:
+        """What a function raises, which is not known to run."""
+        self.raising += 1
+        try:
+            with changes() as found:
+                raising(*given)
+        except (Undecided, HloomError, *_PASSED_ON):
+            raise
+        except Exception as error:
+            found.take_back()
+            return error
+        finally:
+            self.raising -= 1
+        raise AssertionError("a branch that ends by raise")
+
+    raising = 0  # how many functions are run for their errors
 
     def bound(self, names: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
         return {name: names.get(name, Unbound(name)) for name in wanted}
@@ -480,7 +529,8 @@ class Runtime:
 
     def _kernel(self, loop: Loop, names: dict[str, Any], items: Any = None) -> dict[str, Any] | None:
         try:
-            return kernel_of(loop, items, names, self.program.function, self.trace.watch)
+            stop = self.trace.has_faults()
+            return kernel_of(loop, items, names, self.program.function, self.trace.watch, stop)
         except HloomError as error:
             if isinstance(error, _PASSED_ON) or not isinstance(error, (UnsupportedError, ArgumentError, DTypeError)):
                 raise

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hloom.errors import UnsupportedError
+from hloom.ir.records import replace
 from hloom.ir.types import Shape
 from hloom.kernels.frontend.lowering import Part, lowered
 from hloom.kernels.frontend.syntax import outside_names
@@ -185,14 +186,19 @@ class _Attributes(ast.NodeTransformer):
 
 
 def kernel_of(
-    loop: Loop, items: Any, names: Mapping[str, Any], function: Callable, watch: Callable
+    loop: Loop, items: Any, names: Mapping[str, Any], function: Callable, watch: Callable, stop: Any = None
 ) -> dict[str, Any]:  # fmt: skip
     """Runs a loop as one kernel. Returns the final values of the names that it assigns.
 
     items: what a `for` goes over. names: the values of the user's names. watch: called with the name, the kernel, its
-    checks and its fault. Raises the kernel's errors, at the user's line, where kernels do not support something.
+    checks and its fault. stop: whether loops of unknown length end at once, or None: what comes after a fault has no
+    meaning, and they may not end. Raises the kernel's errors, at the user's line, where kernels do not support
+    something.
     """
     bound = {name: value for name, value in names.items() if not isinstance(value, Unbound)}
+    if stop is not None and any(isinstance(one, ast.While) for one in ast.walk(loop.node)):
+        bound[_STOP] = Number(stop)
+        loop = replace(loop, node=_Stopped().visit(copy.deepcopy(loop.node)))
     arguments = _Arguments(loop, items, bound, outside_names(function))
     # A name that is changed in place holds the same array afterwards. One that is bound anew holds another array, and
     # the kernel does not say which.
@@ -224,6 +230,19 @@ def kernel_of(
     for name, number in zip(results, made.result, strict=True):
         after[name] = _result(found[number], number in made.weak)
     return after
+
+
+_STOP = "_njit_stop"
+
+
+class _Stopped(ast.NodeTransformer):
+    """`while` loops that a fault before them ends."""
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        goes_on = ast.UnaryOp(ast.Not(), ast.Name(_STOP, ast.Load()))
+        node.test = ast.BoolOp(ast.And(), [goes_on, node.test])
+        return ast.fix_missing_locations(node)
 
 
 def _result(value: Any, weak: bool) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -215,6 +216,28 @@ class NumpyLowering(Lowering):
     def _is_serial(self, key: tuple[int, int]) -> NoReturn:
         self.serial_loops.add(key)
         raise Again
+
+    def do_raise(self, node: ast.Raise) -> None:
+        self.fail(self._error(node.exc, node))
+
+    def do_assert(self, node: ast.Assert) -> None:
+        test = self.truth(self.scalar(node.test, "a condition"))
+        message = [] if node.msg is None else [node.msg]
+        error = self._error(ast.Call(ast.Name("AssertionError", ast.Load()), message, []), node)
+        outer, self.block = self.block, []
+        self.fail(error)
+        stop, self.block = self.block, outer
+        self.block.append(If(self.inverted(test).expr, stop))
+
+    def _error(self, made: ast.expr | None, node: ast.Raise | ast.Assert) -> Exception:
+        """The error of a `raise`, made of what is known."""
+        names = {name: value.value for name, value in self.names.items() if isinstance(value, Static)}
+        missing = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} & (self.names.keys() - names.keys())
+        if made is None or missing or (isinstance(node, ast.Raise) and node.cause is not None):
+            self.unsupported("an error with computed numbers", "raise it with a constant text")
+        code = compile(ast.fix_missing_locations(ast.Expression(ast.copy_location(made, node))), "<raise>", "eval")
+        error = eval(code, {"__builtins__": builtins, **self.outside}, names)
+        return error() if isinstance(error, type) else error
 
     def _independent(self, node: ast.For) -> tuple[Number, Number] | None:
         """(the first value, the number of iterations) of a loop that may be divided."""

@@ -25,7 +25,7 @@ from hloom.njit.arguments.fallback import Fallback
 from hloom.njit.arguments.instances import flatten, packed_result, unflatten, unpacked
 from hloom.njit.arguments.signatures import Signature, chosen, split
 from hloom.njit.calls import Entry, is_quick, same_arrays, settings
-from hloom.njit.control import Runtime, Trace
+from hloom.njit.control import Runtime, Trace, in_order
 from hloom.njit.drawing import OUTER, Generator, around, captured, running
 from hloom.njit.elements import true_elements
 from hloom.njit.guards import watching
@@ -384,7 +384,7 @@ class NumpyFunction:
                     if known is NUMBERS or not any(kind is float for _, kind in spec.python):
                         raise
                     known = NUMBERS
-        for number, word in made["faults"].items():
+        for number, word in in_order(made["faults"]):
             watch(*Trace.checked[int(number)], word)
         return made
 

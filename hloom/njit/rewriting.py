@@ -64,7 +64,7 @@ _REFUSED = {
 class Loop:
     """A loop or a branch of a program: the statement as written, and the names read after it."""
 
-    node: ast.For | ast.While | ast.If
+    node: ast.For | ast.While | ast.If | ast.Assert
     file: str
     function: str
     live: frozenset[str]
@@ -409,9 +409,11 @@ class _Rewriter(ast.NodeTransformer):
         return [ast.fix_missing_locations(ast.copy_location(checked, node)), node]
 
     def visit_Assert(self, node: ast.Assert):
+        number = self._loop_of(node, copy.deepcopy(node))
         self.generic_visit(node)
-        node.test = self.runtime("known_truth", node.test, at=node.test)
-        return node
+        message = self.later(ast.Tuple([node.msg] if node.msg is not None else [], ast.Load()))
+        checked = ast.Expr(self.runtime("asserted", ast.Constant(number), node.test, message, at=node))
+        return ast.fix_missing_locations(ast.copy_location(checked, node))
 
     # --- statements
 
@@ -422,7 +424,7 @@ class _Rewriter(ast.NodeTransformer):
         checked = ast.Expr(self.runtime("target", _load(node.target.id), ast.Constant(True), at=node))
         return [ast.fix_missing_locations(ast.copy_location(checked, node)), node]
 
-    def _loop_of(self, node: ast.For | ast.While | ast.If, original: Any) -> int:
+    def _loop_of(self, node: ast.For | ast.While | ast.If | ast.Assert, original: Any) -> int:
         live, names = self.live.get(node, set()), assigned([original])
         found = Loop(original, self.file, self.name, frozenset(live), frozenset(names))
         self.loops.append(found)
@@ -478,6 +480,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If):
         original = copy.deepcopy(node)
         returns = has_return([node])
+        raising = [bool(block) and isinstance(block[-1], ast.Raise) for block in (node.body, node.orelse)]
         names = sorted(assigned([node]))
         number = self._loop_of(node, original)
         test = self.visit(node.test)
@@ -489,7 +492,11 @@ class _Rewriter(ast.NodeTransformer):
                 inside.append(self._bound(names, node))
             made.append(_function(f"_njit_{kind}{number}", [ast.arg(n) for n in names], inside))
             functions.append(_load(f"_njit_{kind}{number}"))
-        call = self.runtime("branch", ast.Constant(number), test, *functions, _locals(), ast.Constant(returns), at=node)
+        known = [ast.Constant(number), test, *functions, _locals()]
+        if raising[0] is not raising[1]:
+            call = self.runtime("refusal", *known, ast.Constant(raising[0]), at=node)
+        else:
+            call = self.runtime("branch", *known, ast.Constant(returns), at=node)
         made += [ast.Return(call)] if returns else self._taken(number, names, call)
         return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in made]
 

@@ -32,13 +32,14 @@ class WritesArgument(ArgumentError):
 @record(frozen=True)
 class Check:
     """An index checked at run time. what: the user's array and dimension. size: None: not known. asked, repair: of
-    another condition, for which `what` says what was found."""
+    another condition, for which `what` says what was found. error: what the user's program raises."""
 
     what: str
     size: int | None
     source: Source
     asked: str = ""
     repair: str = ""
+    error: Exception | None = None
 
 
 class Memory(Arithmetic):
@@ -101,12 +102,18 @@ class Memory(Arithmetic):
 
     def fail_if(self, test: Expr, what: str, size: int | None, value: Expr) -> None:
         """Ends the kernel where a test is true."""
-        self.checks.append(Check(what, size, self.source))
         mask = Const("s64", (1 << FAULT_BITS) - 1)
-        number = Const("s64", len(self.checks) << FAULT_BITS)
-        word = Binary("s64", "|", number, Binary("s64", "&", value, mask))
-        stop: list[Stmt] = [Store(self.fault, Const("s64", 0), word, "s64"), Jump("return")]
-        self.block.append(If(test, stop))
+        self.block.append(If(test, self._stop(Check(what, size, self.source), Binary("s64", "&", value, mask))))
+
+    def _stop(self, check: Check, low: Expr) -> list[Stmt]:
+        """Statements that end the kernel. low: the lower bits of its fault."""
+        self.checks.append(check)
+        word = Binary("s64", "|", Const("s64", len(self.checks) << FAULT_BITS), low)
+        return [Store(self.fault, Const("s64", 0), word, "s64"), Jump("return")]
+
+    def fail(self, error: Exception) -> None:
+        """Ends the kernel with an error of the user's."""
+        self.block += self._stop(Check("", None, self.source, error=error), Const("s64", 0))
 
     def load(self, view: View, indices: Sequence[Number]) -> Number:
         """An element."""

@@ -97,12 +97,6 @@ def changes_an_attribute(x):
     return x
 
 
-def raises_by_elements(x):
-    if x[0] > 2:
-        raise ValueError("too large")
-    return x
-
-
 def looks_in_a_set(x):
     return x[0] in {0.0, 1.0}
 
@@ -138,7 +132,6 @@ def takes_memory(x):
         (changes_an_alias_of_a_global, UnsupportedError, "not an argument", 2),
         (changes_a_global_in_a_loop, UnsupportedError, "not an argument", 3),
         (changes_an_attribute, UnsupportedError, "attribute", 1),
-        (raises_by_elements, ArgumentError, "the condition of a raise", 2),
         (looks_in_a_set, ArgumentError, "an element of a set", 1),
         (collects_in_a_set, ArgumentError, "a key that is known", 4),
         (changes_a_row_of_a_list, UnsupportedError, "element of a list", 2),
