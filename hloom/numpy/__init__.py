@@ -4,6 +4,7 @@ Outside of `hl.jit` every call computes eagerly; inside it is recorded and compi
 Python scalars take the dtype of the other operand, and alone are pred, s32, f32 or c64.
 """
 
+import functools as _functools
 import math as _math
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
@@ -237,10 +238,27 @@ _explained = _arguments.explained_functions(
 )
 
 
+def _takes_out(function, position: int):
+    """The function with an `out`, the argument at this position, that it writes its result to."""
+
+    @_functools.wraps(function)
+    def call(*args, **kwargs):
+        out = args[position] if len(args) > position else kwargs.get("out")
+        if out is None:
+            return function(*args, **kwargs)
+        given = (*args[:position], None, *args[position + 1 :]) if len(args) > position else args
+        return _assignment.into(function, out, given, {**kwargs, "out": None} if "out" in kwargs else kwargs)
+
+    return call
+
+
 def _prepared(name: str, value):
     if name in _UFUNCS:
         nin, identity, methods = _UFUNCS[name]
         return _ufunc.equip(value, nin, identity, methods)
+    code = getattr(value, "__code__", None)
+    if code is not None and "out" in code.co_varnames[: code.co_argcount]:
+        value = _takes_out(value, code.co_varnames.index("out"))
     value = _key_arrays.takes_keys(value) if name in _MOVERS else value
     return _explained(name, _assignment.viewing(name, value) if name in _VIEWS else value)
 

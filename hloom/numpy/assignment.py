@@ -16,7 +16,7 @@ from hloom.arrays import views
 from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.config import config
-from hloom.errors import DTypeError, ShapeError
+from hloom.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from hloom.ir.types import HLO_NAME, INTEGERS, PRED
 from hloom.numpy import traced_views as traced
 from hloom.tracing.trace import Tracer, current_trace
@@ -119,6 +119,25 @@ def viewing(name: str, function: Callable) -> Callable:
     return viewed
 
 
+def into(function: Callable, out, args: tuple, kwargs: dict):
+    """The result of a function, written to `out`, which it returns. Raises UnsupportedError without the setting."""
+    name = function.__name__
+    if not config.item_assignment:
+        raise UnsupportedError(
+            f"{name}(..., out=y)", "arrays are immutable", f"y = {name}(...), or set hl.config.item_assignment"
+        )
+    if not isinstance(out, ArrayMethods):
+        raise ArgumentError(f"{name}(..., out=y)", f"y is {type(out).__name__}", "pass an array of hloom")
+    result = function(*args, **kwargs)
+    _require_fit(f"{name}(..., out=x)", out, result)
+    result = result if result.dtype == out.dtype else result.astype(out.dtype)
+    if isinstance(out, Array) and not isinstance(result, Tracer):
+        out.take_over(result)
+    else:
+        traced.write(out, result, f"{name}(..., out=x)")
+    return out
+
+
 def _owned(function: Callable) -> Callable:
     """The function with a result that is no operand: a write to one would change the other."""
 
@@ -204,7 +223,7 @@ def _traced_in_place(name: str) -> Callable:
         result = compute(self, other)
         if not self._shape.dims or not isinstance(result, Tracer) or not traced.by_user():
             return result
-        _require_fit(name, self, result)
+        _require_fit(f"x {name}= y", self, result)
         traced.write(self, result if result.dtype == self.dtype else result.astype(self.dtype), f"x {name}= y")
         return self
 
@@ -258,24 +277,24 @@ def _in_place(name: str):
             traced.write(self, result, f"x {name}= y")  # is refused
         if type(result) is not Array or current_trace() is not None:
             return result
-        _require_fit(name, self, result)
+        _require_fit(f"x {name}= y", self, result)
         views.write(self, result._value() if result.dtype == self.dtype else result._value().astype(self.dtype))
         return self
 
     return assign
 
 
-def _require_fit(name: str, x, result) -> None:
+def _require_fit(what: str, x, result) -> None:
     """Raises ShapeError, DTypeError where the result of an operator does not fit into x."""
     if result.shape != x.shape:
         raise ShapeError(
-            f"x {name}= y keeps the shape of x", f"{x._shape!r}, and {result.shape} as the result",
+            f"{what} keeps the shape of x", f"{x._shape!r}, and {result.shape} as the result",
             "assign the result to a new name",
         )  # fmt: skip
     own, made = x.dtype, result.dtype
     fits = made == own or (own != PRED and made in INTEGERS and own not in INTEGERS) or own.kind == made.kind
     if not fits and not (own.kind in "fcV" and made.kind in "fV") and not np.can_cast(made, own, "same_kind"):
         raise DTypeError(
-            f"x {name}= y keeps the dtype of x", f"{HLO_NAME[own]}, and {HLO_NAME[made]} as the result",
+            f"{what} keeps the dtype of x", f"{HLO_NAME[own]}, and {HLO_NAME[made]} as the result",
             "convert x with astype first, or write x = x + y",
         )  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.errors import DTypeError, ImmutableArrayError, ShapeError
+from hloom.errors import DTypeError, ImmutableArrayError, ShapeError, UnsupportedError
 
 X = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
 
@@ -222,6 +222,27 @@ def test_shapes_and_dtypes_are_kept():
         hl.jit(wider)(hnp.ones((2, 3)))
     with pytest.raises(DTypeError, match="keeps the dtype"):
         hl.jit(other)(hnp.ones((2, 3)))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_out(traced):
+    def program(xp, x):
+        y = x.copy()
+        total = y[0] * 0
+        row = y[1]
+        returned = xp.sum(x, axis=0, out=total)
+        xp.max(x, 0, row)
+        xp.cumsum(x, axis=1, out=y[:, ::-1])
+        return y, total, row, returned
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    run = hl.jit(lambda x: program(hnp, x)) if traced else lambda x: program(hnp, hnp.array(x))
+    for found, wanted in zip(run(x), program(np, x), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), wanted)
+    with pytest.raises(ShapeError, match="keeps the shape"):
+        hnp.sum(hnp.array(x), axis=1, out=hnp.zeros(3))
+    with hl.config(item_assignment=False), pytest.raises(UnsupportedError, match=r"sum\(\.\.\., out=y\)"):
+        hnp.sum(hnp.array(x), axis=0, out=hnp.zeros(3))
 
 
 def test_without_the_setting_a_name_is_bound_anew():
