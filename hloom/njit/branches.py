@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hloom.njit.library.called import kind
 from hloom.njit.rewriting import Loop
 from hloom.njit.values import KINDS, Array, Memory, Number, Unbound, Value, as_value, converted, dtype_of
 
-__all__ = ["LEAF", "Join", "Leaves", "common_dtypes"]
+__all__ = ["LEAF", "Join", "Leaves", "common_dtypes", "other_kinds"]
 
 
 class Leaves:
@@ -51,6 +52,20 @@ def common_dtypes(first: Leaves | None, second: Leaves | None) -> list[np.dtype]
     if first is None or second is None or len(first.values) != len(second.values):
         return None
     return [np.result_type(kind(a), kind(b)) for a, b in zip(first.values, second.values, strict=True)]
+
+
+def other_kinds(loop: Loop, wanted: Sequence[str], sides: Iterable[Leaves]) -> UnsupportedError:
+    """The error for a name, or the result, that is a number or an array on one side of a branch only."""
+    results = [side.tree[0] for side in sides]  # beside the contents of containers
+    trees = [found if isinstance(found, (tuple, list)) else () for found in results]
+    names = [f"'{n}'" for n, *p in zip(wanted, *trees, strict=False) if len({part is LEAF for part in p}) > 1]
+    error = UnsupportedError(
+        "a branch on a value that the program computes",
+        f"{names[0] if names else 'its result'} is a number or an array on one side, and something else, such as None, "
+        "on the other", "use numbers or arrays on both sides",
+    )  # fmt: skip
+    error.source = loop.source
+    return error
 
 
 class Join:

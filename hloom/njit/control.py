@@ -15,13 +15,13 @@ import numpy as np
 
 from hloom import lax
 from hloom import numpy as hnp
-from hloom.errors import ArgumentError, DTypeError, HloomError, UnsupportedError
+from hloom.errors import ArgumentError, DTypeError, HloomError, TreeError, UnsupportedError
 from hloom.ir.source import Source
 from hloom.kernels.frontend.functions import is_prange, of_numba
 from hloom.kernels.frontend.memory import FAULT_BITS, Check
 from hloom.njit import functions
 from hloom.njit.arguments.instances import data_of
-from hloom.njit.branches import Join, Leaves, common_dtypes
+from hloom.njit.branches import Join, Leaves, common_dtypes, other_kinds
 from hloom.njit.comprehensions import listed
 from hloom.njit.drawing import method_of
 from hloom.njit.elements import OfElements, each_element
@@ -400,8 +400,9 @@ class Runtime:
             except HloomError as error:
                 again = common_dtypes(sides.get(then), sides.get(other))
                 if (len(unbound), len(kept.changed)) == missing and (again is None or again == common):
-                    self.trace.refused.append(error)  # it may be one on an integer that can be known
-                    raise
+                    refused = other_kinds(loop, wanted, sides.values()) if isinstance(error, TreeError) else error
+                    self.trace.refused.append(refused)  # it may be one on an integer that can be known
+                    raise refused from None
                 common = again
             missing = len(unbound), len(kept.changed)
         shared = {id(value.ref): value.ref for value in names.values() if isinstance(value, Array)}

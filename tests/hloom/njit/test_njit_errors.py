@@ -120,6 +120,14 @@ def raises_in_numpy(x):
         return 1 / x
 
 
+def chooses_none(x):
+    if x[0] > 0:
+        z = None
+    else:
+        z = x
+    return x if z is None else z + 1
+
+
 def takes_memory(x):
     return np.ndarray(3, buffer=x)
 
@@ -127,6 +135,7 @@ def takes_memory(x):
 @pytest.mark.parametrize(
     ("function", "error", "says", "line"),
     [
+        (chooses_none, UnsupportedError, "'z' is a number or an array on one side", 1),
         (takes_memory, UnsupportedError, "a buffer", 1),
         (raises_in_numpy, UnsupportedError, "with", 1),
         (changes_an_alias_of_a_global, UnsupportedError, "not an argument", 2),
