@@ -62,7 +62,7 @@ class _Arguments:
         for name in sorted(read([self.node]) | (loop.assigned & loop.live)):
             if name in bound:
                 self._take(name, bound[name])
-            elif generator_of(outside.get(name)) is not None:
+            elif isinstance(outside.get(name), np.ndarray) or generator_of(outside.get(name)) is not None:
                 self._take(name, outside[name])
         self.wholes: dict[int, str] = {}  # arguments by the Ref that they are the value of
         for name, value in self.arrays.items():

@@ -165,3 +165,27 @@ def test_the_gradient_of_a_knapsack_is_what_it_contains():
     with hl.enable_x64():
         found = hl.jit(hl.grad(lambda values: compiled.pure(weights, values, 6)[0]))(values)
     np.testing.assert_array_equal(found, [1, 1, 0, 1])
+
+
+WEIGHTS = np.array([2, 3, 4, 1])
+
+
+def with_weights_from_outside(values):
+    best = np.zeros(7)
+    for i in range(len(values)):
+        for k in range(6, WEIGHTS[i] - 1, -1):
+            best[k] = max(best[k], best[k - WEIGHTS[i]] + values[i])
+    return best[6]
+
+
+def test_arrays_from_outside_are_read_by_the_kernel_of_a_loop():
+    """A loop of the program would have no derivative: the length of its inner range is computed."""
+    compiled = hl.njit(with_weights_from_outside)
+    with hl.enable_x64():
+        values = np.array([3.0, 4.0, 5.0, 1.5])
+        assert compiled(values) == 8.5
+        found = hl.jit(hl.grad(lambda values: compiled.pure(values)[0]))(values)
+        np.testing.assert_array_equal(found, [1, 1, 0, 1])
+        WEIGHTS[1] = 4
+        assert compiled(values) == 8.0
+        WEIGHTS[1] = 3
