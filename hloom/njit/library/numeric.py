@@ -275,11 +275,34 @@ def _slid(x: Any, y: Any, mode: str, swapped: bool) -> Any:
 
 
 def _bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
-    x = as_value(x)
-    if isinstance(x, Value):
+    """Of integers that are all less than minlength, which the program checks; or of few bits."""
+    array = as_value(x)
+    if not isinstance(array, Array):
+        return np.bincount(x, weights, minlength)
+    least, most = int(minlength), _greatest(array.dtype)
+    if array.ndim != 1 or array.dtype.kind not in "iub":
+        raise UnsupportedError("np.bincount in a program", f"{array!r}", "pass a vector of integers")
+    if not least and most is None:
         raise UnsupportedError("np.bincount in a program", "the largest element is the size of the result",
-                               "add to an array of a known size: np.add.at(counts, x, 1)")  # fmt: skip
-    return of_hloom("bincount", "numpy", (x, weights, minlength), {})
+                               "pass minlength=, a number above all elements")  # fmt: skip
+    numbers = array.traced.astype(np.int64)
+    require((numbers >= 0).all(), "np.bincount of integers from 0 on", "one is negative", "count others apart")
+    if weights is not None:
+        weights = converted(weights, np.dtype(np.float64))
+    if most is None:
+        require((numbers < least).all(), "np.bincount in a program, of integers less than minlength",
+                f"one is not less than {least}", "pass a larger minlength")  # fmt: skip
+    found = hnp.bincount(numbers, weights, length=least if most is None else max(most + 1, least))
+    found = found if weights is not None else found.astype(np.int64)
+    if most is not None and most >= least:  # as many as there are, up to the largest element
+        size = hnp.max(numbers, initial=-1) + 1
+        found = found[hnp.arange(len(found)) < hnp.maximum(size, least)]
+    return Array.of(found)
+
+
+def _greatest(dtype: np.dtype) -> int | None:
+    """The greatest number of a dtype of few bits."""
+    return 1 if dtype.kind == "b" else int(np.iinfo(dtype).max) if dtype.itemsize == 1 else None
 
 
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:

@@ -384,3 +384,26 @@ def test_sizes_that_elements_decide(function):
     with pytest.raises(UnsupportedError, match="the size of the result") as caught:
         hl.njit(function)(np.arange(3))
     assert caught.value.source.line == function.__code__.co_firstlineno + 1
+
+
+def counts(i, w, n):
+    return np.bincount(i, minlength=n), np.bincount(i, weights=w, minlength=n), np.bincount(i, w, 12).sum()
+
+
+def counted_in_few_bits(u, b):
+    return (
+        np.bincount(u), np.bincount(b), np.bincount(u, minlength=300), np.bincount(u, minlength=3),
+        np.bincount(u[:0], minlength=2), np.bincount(u, u / 2.0),
+    )  # fmt: skip
+
+
+def test_counts():
+    i, w = np.array([1, 5, 5, 0, 9]), np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    check_as_it_is(counts, [i, w, 10])
+    check_as_it_is(counted_in_few_bits, [np.array([3, 200, 3, 7], np.uint8), np.array([True, False, True])])
+    check_as_it_is(counted_in_few_bits, [np.zeros(3, np.uint8), np.zeros(2, bool)])
+    compiled = hl.njit(counts)
+    for arguments, found in (((i, w, 9), "not less than 9"), ((-i, w, 10), "negative")):
+        with pytest.raises(ArgumentError, match=found) as caught:
+            compiled(*arguments)
+        assert caught.value.source.line == counts.__code__.co_firstlineno + 1
