@@ -26,7 +26,7 @@ from hloom.njit.comprehensions import listed
 from hloom.njit.drawing import method_of
 from hloom.njit.elements import OfElements, each_element
 from hloom.njit.generators.methods import Draw
-from hloom.njit.items import Items, Range, range_of
+from hloom.njit.items import Counted, Items, Range, counted, has_count, range_of
 from hloom.njit.library.selected import contains
 from hloom.njit.loops import kernel_of
 from hloom.njit.operators import elementwise, python_of
@@ -422,15 +422,15 @@ class Runtime:
         """A loop over a range, an array, or several of them: one kernel; else, where there is a body, a loop of the
         program, or its iterations one after the other. broken: the name of the truth value that says whether `break`
         left it, or ''."""
-        loop = self.program.loops[number]
-        if body is not None and not isinstance(items, (range, Range, Array, np.ndarray, Items)):
+        loop, items = self.program.loops[number], counted(items)
+        if body is not None and not isinstance(items, (range, Range, Array, np.ndarray, Items, Counted)):
             return self._unrolled(loop, _not_too_many(loop, items), names, body, broken)
         taken = self._kernel(loop, names, items)
         if taken is not None:
             return taken
         if body is None:
             raise self.trace.refused[-1]
-        length = None if isinstance(items, Range) else len(items)
+        length = None if isinstance(items, (Range, Counted)) or has_count(items) else len(items)
         if length is not None and length <= FEW:
             return self._several(loop, items, names, body, broken)
         try:
@@ -562,8 +562,8 @@ def _over(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if function is reversed and len(args) == 1 and isinstance(args[0], range):
         return args[0][::-1]
     if function in (enumerate, zip, reversed) and any(isinstance(a, (Array, Items, np.ndarray, range)) for a in args):
-        values = tuple([as_value(a) if isinstance(a, np.ndarray) else a for a in args])
-        if all(hasattr(a, "__len__") or isinstance(a, (int, Number)) for a in values):
+        values = tuple([as_value(a) if isinstance(a, np.ndarray) else counted(a) for a in args])
+        if all(hasattr(a, "__len__") or isinstance(a, (int, Number, Counted)) for a in values):
             return Items(function, values, kwargs)
     return NotImplemented
 

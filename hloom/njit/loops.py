@@ -21,7 +21,7 @@ from hloom.kernels.instances import instance
 from hloom.njit.arguments.instances import data_of
 from hloom.njit.comprehensions.rewritten import summed
 from hloom.njit.drawing import generator_of
-from hloom.njit.items import Items, Range
+from hloom.njit.items import Counted, Items, Range, has_count
 from hloom.njit.liveness import assigned, read, rebound, surely_assigned
 from hloom.njit.lowering import NumpyLowering, StateName
 from hloom.njit.rewriting import Loop
@@ -74,6 +74,9 @@ class _Arguments:
             function, args = "range", [items.start, items.stop]
             if isinstance(items.step, Number) or items.step != 1:
                 args.append(items.step)
+        elif isinstance(items, Counted):
+            array, count = self._named(items.array, bound), self._named(items.count, bound)
+            return ast.Subscript(array, ast.Slice(None, count), ast.Load())
         elif isinstance(items, Items):
             function, args = items.function.__name__, [*items.args]
         else:
@@ -263,7 +266,7 @@ def _first_assigned(loop: Loop, items: Any) -> set[str]:
     node = loop.node
     if isinstance(node, ast.While):
         return surely_assigned(node.body) if isinstance(node.test, ast.Constant) and node.test.value else set()
-    if not isinstance(node, ast.For) or isinstance(items, Range) or not len(items):
+    if not isinstance(node, ast.For) or isinstance(items, Range) or has_count(items) or not len(items):
         return set()
     return assigned([node.target]) | surely_assigned(node.body)
 

@@ -11,7 +11,7 @@ import numpy as np
 from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ShapeError, UnsupportedError
-from hloom.njit.items import Items, Range
+from hloom.njit.items import Counted, Items, Range, has_count
 from hloom.njit.lowering import promotion
 from hloom.njit.rewriting import Loop
 from hloom.njit.values import (
@@ -185,14 +185,18 @@ def for_each(loop: Loop, items: Any, names: Mapping[str, Any], body: Callable, b
             count = hnp.maximum((stop - start + step - hnp.sign(step)) // step, 0)
         reached = _reached(items)
         take = lambda k: Number(start + k * step, int, reached)  # noqa: E731
+    elif isinstance(items, Counted):
+        array = items.array
+        count = converted(items.count, np.dtype(np.int64))
+        take = lambda k: array[Number(k, int, (0, len(array) - 1))]  # noqa: E731
     elif isinstance(items, Items):
-        count = np.int64(len(items))
+        count = np.int64(len(items)) if items.count is None else converted(items.count, np.dtype(np.int64))
         take = lambda k: items.take(Number(k, int, (0, len(items) - 1)))  # noqa: E731
     else:
         array = as_value(items)
         count = np.int64(len(array))
         take = lambda k: array[Number(k, int, (0, len(array) - 1))]  # noqa: E731
-    runs = not isinstance(items, Range) and len(items) > 0
+    runs = not isinstance(items, Range) and not has_count(items) and len(items) > 0
     carry = _Carry(loop, names, broken, runs)
     while True:
         try:

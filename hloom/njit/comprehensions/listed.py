@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hloom import numpy as hnp
-from hloom.njit.items import Items, Range
+from hloom.njit.items import Items, Range, has_count
 from hloom.njit.values import Array, Number, Value, as_value, changes, dtype_of
 
 __all__ = ["LONG", "first", "is_long", "room"]
@@ -42,7 +42,7 @@ def is_long(function: Any, items: Any, element: Callable[[], Any] | None) -> boo
     if function not in _FOLDS or not isinstance(items, (Range, *_SIZED)):
         return False
     decides, may_be_empty = function is not builtins.sum, function not in (builtins.max, builtins.min)
-    if isinstance(items, Range) or element is None:
+    if isinstance(items, Range) or _is_counted(items) or element is None:
         return may_be_empty
     try:
         found = _tried(element)
@@ -57,7 +57,11 @@ def room(function: Any, rows: Sequence[Sequence[Any]], element: Callable[[], Any
     """The array that loops fill for `function([... for ... in ...])`; None: they do not. rows: for each of its
     dimensions, what is gone over."""
     every = [items for row in rows for items in row]
-    if not callable(function) or function not in _OF_NUMPY or not all(isinstance(items, _SIZED) for items in every):
+    if (
+        not callable(function)
+        or function not in _OF_NUMPY
+        or not all(isinstance(items, _SIZED) and not _is_counted(items) for items in every)
+    ):
         return None
     dims = [math.prod(map(len, row)) for row in rows]
     if math.prod(dims) <= LONG:
@@ -75,6 +79,11 @@ def room(function: Any, rows: Sequence[Sequence[Any]], element: Callable[[], Any
         value = as_value(found)
         own, dtype = value.shape if isinstance(value, Array) else (), dtype_of(value)
     return Array.of(hnp.zeros((*dims, *own), dtype))
+
+
+def _is_counted(items: Any) -> bool:
+    """Whether the program computes how many elements there are."""
+    return has_count(items) or (isinstance(items, Array) and items.layout is None)
 
 
 def _tried(element: Callable[[], Any]) -> Any:
