@@ -47,9 +47,20 @@ def surely_assigned(body: Iterable[ast.stmt]) -> set[str]:
             break
         if isinstance(node, ast.If):
             found |= surely_assigned(node.body) & surely_assigned(node.orelse)
+        elif isinstance(node, ast.For) and _has_elements(node.iter):
+            found |= assigned([node.target]) | surely_assigned(node.body)
         elif isinstance(node, (ast.Assign, ast.AugAssign)):
             found |= assigned([node])
     return found
+
+
+def _has_elements(items: ast.expr) -> bool:
+    """Whether a loop goes over `range` of constants that is not empty."""
+    match items:
+        case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]):
+            bounds = [a.value if isinstance(a, ast.Constant) else None for a in args]
+            return all(isinstance(b, int) for b in bounds) and 0 not in bounds[2:] and len(range(*bounds)) > 0  # type: ignore[arg-type]
+    return False
 
 
 def rebound(nodes: Iterable[ast.AST]) -> set[str]:

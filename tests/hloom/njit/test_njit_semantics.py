@@ -530,3 +530,14 @@ def test_a_function_that_numpy_calls_for_each_element():
         return each(x, 0.5)
 
     check(function, X)
+
+
+def first_assigned_in_an_inner_loop(x):
+    for i in range(2):
+        for j in range(1, 3):
+            last = x[i, j] * 2
+    return last, i, j
+
+
+def test_names_that_loops_within_loops_assign():
+    check(first_assigned_in_an_inner_loop, X)
