@@ -28,6 +28,7 @@ from hloom.compiler.kernels.contractions.tile_shapes import (
     ITEMSIZES,
     MATRIX_TILE,
     MATRIX_WORDS,
+    QUADS,
     TileShape,
     tile_shape,
     tile_shapes,
@@ -38,7 +39,7 @@ from hloom.ir.records import replace
 NARROW = ("s8", "u8", "s16", "pred")  # dtypes whose values are 16-bit integers with a sign
 PAIRED = ("s32", "u32")  # dtypes in which pairs of their products are summed
 SUMS_BYTES = 512 << 10  # of the sums of a block, which lie on the stack
-SIGNS = {"s8": "s", "u8": "u", "pred": "u"}  # dtypes that matrix registers multiply
+SIGNS = {"s8": "s", "u8": "u", "pred": "u"}  # dtypes of which four are multiplied at a time
 # Parameters of all kernels of contractions; names of operands' and epilogues' own parameters differ from them.
 OWN = frozenset(
     ("batch", "m", "n", "k", "lo", "hi", *(f"{side}_s{role}" for side in ("lhs", "rhs") for role in "bijp"))
@@ -50,7 +51,7 @@ def shared_kernels(accumulate: str, machine) -> list[KernelSource]:
     """Every kernel that `render` may return for an accumulation dtype on this machine, whatever else the spec says."""
     kernels = []
     for tile in tile_shapes(accumulate, machine.vector_bytes, machine.vector_registers):
-        for word in ("", "pair32") if accumulate in PAIRED else ("",):
+        for word in ("", "pair32", *_quads(machine, tile)) if accumulate in PAIRED else ("",):
             blocking = _blocking(accumulate, tile, machine, word)
             kernels += [pack_kernel(blocking), product_kernel(blocking)]
     return list(dict.fromkeys(kernels))
@@ -81,7 +82,7 @@ def render(
         if is_same(spec.rhs, spec.accumulate) and columns * ITEMSIZES[spec.accumulate] >= FAR_ROWS:
             rows = extents[0] * extents[1]
     tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, columns, rows)
-    word = _word(spec, machine, extents)
+    word = _word(spec, machine, tile, extents)
     if word in MATRIX_WORDS:
         tile = MATRIX_TILE
     blocking = _blocking(spec.accumulate, tile, machine, word)
@@ -104,7 +105,15 @@ def render(
     return ContractionKernels(kernels, parameters, spec, blocking, fused, packing, splits)
 
 
-def _word(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None) -> str:
+def _quads(machine, tile: TileShape) -> list[str]:
+    """The word of four 8-bit integers that the machine's vectors multiply, if they do."""
+    has = machine.has("avx512vnni") and tile.lanes in (16, 8) and (tile.lanes == 16 or machine.has("avx512vl"))
+    if has or (machine.has("avxvnni") and tile.lanes == 8):
+        return [word for word, lanes in QUADS.items() if lanes == tile.lanes]
+    return []
+
+
+def _word(spec: ContractionSpec, machine, tile: TileShape, extents: tuple[int, int, int, int] | None) -> str:
     """What an element of the operands is (`Blocking.word`)."""
     dtypes = [operand.dtype for operand in (spec.lhs, spec.rhs) if isinstance(operand, PlainOperand)]
     if len(dtypes) < 2:
@@ -119,4 +128,5 @@ def _word(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | N
         return ""
     if machine.has("amx-int8") and all(dtype in SIGNS for dtype in dtypes) and is_large():
         return f"quad{''.join(SIGNS[dtype] for dtype in dtypes)}32"
-    return "pair32"
+    quads = _quads(machine, tile) if SIGNS.get(dtypes[0]) == "u" and SIGNS.get(dtypes[1]) == "s" else []
+    return quads[0] if quads else "pair32"

@@ -32,7 +32,8 @@ class Blocking:
     area: the most elements in a block of lhs, of one step of p; sums: the most elements in a block of sums; size: bytes
     of an element. slab: bytes of rhs that all cores use one block of rows after the other and that should stay in the
     last cache. word: what an element of an operand is: '' for one number; 'pair32' for two 16-bit integers, of p and
-    p + 1; 'quadss32' and the like for four 8-bit ones, 'pairbf32' for two bfloat16, these for matrix registers.
+    p + 1; 'quad32x16' and 'quad32x8' for four 8-bit ones, u8 of lhs and s8 of rhs, for vectors of so many sums;
+    'quadss32' and the like for four 8-bit ones, 'pairbf32' for two bfloat16, these for matrix registers.
     """
 
     dtype: str

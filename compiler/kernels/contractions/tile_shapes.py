@@ -33,6 +33,8 @@ CACHE_LINE = 64  # bytes
 MATRIX_TILE = TileShape(32, 32, 16)  # of 8-bit integers or bfloat16, by matrix registers (`microkernels.amx`)
 # Kinds of words that matrix registers multiply -> the instruction.
 MATRIX_WORDS = {f"quad{signs}32": f"tdpb{signs}d" for signs in ("ss", "su", "us", "uu")} | {"pairbf32": "tdpbf16ps"}
+# Kinds of words that vector registers multiply, four u8 by four s8 -> the sums in a register.
+QUADS = {"quad32x16": 16, "quad32x8": 8}
 
 
 def tile_shape(

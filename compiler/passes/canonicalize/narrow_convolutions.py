@@ -22,7 +22,7 @@ from hloom.ir.types import DTYPES
 from hloom.ir.window import window_of
 
 NAME = "narrow-convolutions"
-S16, S32 = DTYPES["s16"], DTYPES["s32"]
+S32 = DTYPES["s32"]
 WINDOW = 49  # maximum number of window elements
 FEWEST = 8  # minimum number of output features: with fewer, copying the windows takes as long as the products
 MOST = 1 << 26  # maximum number of elements of all windows
@@ -54,8 +54,6 @@ def _is_wanted(instruction: Instruction) -> bool:
 
 def _as_dot(builder: Builder, instruction: Instruction, _) -> Instruction:
     x, w = (Value(builder, o) for o in instruction.operands)
-    if x.dtype != w.dtype:
-        x, w = x.convert(S16), w.convert(S16)
     labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
     x = x.transpose([labels.lhs.batch, *labels.lhs.spatial, labels.lhs.feature])
     w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])

@@ -9,8 +9,10 @@ import numpy as np
 
 from hloom.ir.patterns import Any, Op, as_op
 from hloom.ir.rewrite import Rules, rule
-from hloom.ir.types import COMPLEX, FLOATS, FLOATS8, INTEGERS, PRED, SIGNED, real_dtype
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, FLOATS8, INTEGERS, PRED, SIGNED, real_dtype
 
+BYTES = frozenset(DTYPES[name] for name in ("s8", "u8"))
+SUMS = frozenset(DTYPES[name] for name in ("s32", "u32"))
 x, y = Any("x"), Any("y")
 convert, bitcast = as_op("convert"), as_op("bitcast-convert")
 
@@ -105,6 +107,18 @@ TYPES = Rules(
             when=lambda x, inner: x.shape.dtype in FLOATS and holds(inner.shape.dtype, x.shape.dtype),
             name="is-finite-before-widening",
             identity="is-finite(convert(x)) = is-finite(x) where the dtype widens",
+        ),
+        rule(
+            Op("dot", convert(x, name="inner"), convert(y, name="other")),
+            lambda b, root, x, y: b.emit("dot", x, y, shape=root.shape, **root.attributes),
+            when=lambda root, x, y, inner, other: (
+                BYTES.issuperset((x.shape.dtype, y.shape.dtype))
+                and root.shape.dtype in SUMS
+                and holds(inner.shape.dtype, x.shape.dtype)
+                and holds(other.shape.dtype, y.shape.dtype)
+            ),
+            name="dot-before-widening",
+            identity="dot(convert(x), convert(y)) = dot(x, y) of 8-bit integers, summed in 32 bits, where dtypes widen",
         ),
     ]
 )

@@ -1,4 +1,4 @@
-"""Products whose operands are read in words: two 16-bit integers; for matrix registers four of 8 bits or two bf16."""
+"""Products whose operands are read in words: two 16-bit integers, four of 8 bits, for matrix registers two bf16."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from llvmlite import ir
 
 import hloom as hl
-from hloom.compiler.kernels.contractions.render import render
+from hloom.compiler.kernels.contractions.render import render, shared_kernels
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
-from hloom.compiler.kernels.contractions.tile_shapes import MATRIX_WORDS
+from hloom.compiler.kernels.contractions.tile_shapes import MATRIX_WORDS, QUADS
 from hloom.compiler.targets.cpu import machine
 from hloom.compiler.targets.cpu.machine import host
 from hloom.compiler.targets.cpu.microkernels import fma
@@ -22,6 +22,8 @@ from hloom.ir.records import replace
 AMX = replace(
     host(), arch="x86_64", vector_bytes=64, vector_registers=32, features="+avx512f,+amx-tile,+amx-int8,+amx-bf16"
 )
+VNNI = replace(AMX, features="+avx512f,+avx512vl,+avx512vnni")
+SHORT = replace(host(), arch="x86_64", vector_bytes=32, vector_registers=16, features="+avx2,+avxvnni")
 RANDOM = np.random.default_rng(7)
 
 
@@ -105,11 +107,64 @@ def test_what_bfloat16_products_keep():
     ("s8", "s16", (1, 64, 64, 64), AMX, "pair32"),
     ("s8", "s8", (1, 64, 64, 64), replace(AMX, features="+avx512f"), "pair32"),
     ("s8", "s32", (1, 64, 64, 64), AMX, ""),
+    ("u8", "s8", (1, 8, 8, 8), AMX, "pair32"),
+    ("u8", "s8", None, VNNI, "quad32x16"),
+    ("pred", "s8", (1, 8, 8, 8), VNNI, "quad32x16"),
+    ("u8", "u8", (1, 64, 64, 64), VNNI, "pair32"),
+    ("s8", "s8", (1, 64, 64, 64), VNNI, "pair32"),
+    ("u8", "s16", (1, 64, 64, 64), VNNI, "pair32"),
+    ("u8", "s8", (1, 64, 64, 64), SHORT, "quad32x8"),
+    ("u8", "s8", (1, 64, 64, 64), replace(SHORT, features="+avx2"), "pair32"),
+    ("u8", "s8", (1, 64, 64, 64), replace(SHORT, features="+avx512vnni"), "pair32"),
 ])  # fmt: skip
 def test_which_words(left, right, extents, machine_, word):
     accumulate = "f32" if left == "bf16" else "s32"
     spec = ContractionSpec("dot", accumulate, PlainOperand("x", left), PlainOperand("w", right), PlainStore("o"))
     assert render(spec, machine_, extents).blocking.word == word
+
+
+def loops_of(name, rows, columns, features):
+    """The blocks of the assembly of a tile, on any host."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = ir.Module()
+    module.triple = "x86_64-unknown-linux-gnu"
+    fma.build_tile(module, name, rows, columns).linkage = "external"
+    target = llvm.Target.from_triple(module.triple).create_target_machine(cpu="x86-64-v3", features=features, opt=2)
+    parsed = llvm.parse_assembly(str(module))
+    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(2))
+    builder.getModulePassManager().run(parsed, builder)
+    return re.split(r"^\.?L\w+:", target.emit_assembly(parsed), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("words, rows, columns, features", [
+    ("quad32x16", 8, 48, "+avx512f,+avx512vnni,-prefer-256-bit"),
+    ("quad32x8", 6, 16, "+avxvnni"),
+    ("quad32x8", 8, 24, "+avx512f,+avx512vl,+avx512vnni"),
+])  # fmt: skip
+def test_the_tile_of_quads_is_one_instruction_for_each_register(words, rows, columns, features):
+    counts = {len(re.findall(r"\bvpdpbusd\b", block)) for block in loops_of(words, rows, columns, features)}
+    assert rows * columns // QUADS[words] in counts
+
+
+@pytest.mark.parametrize("machine_", [VNNI, SHORT], ids=["long", "short"])
+def test_kernels_of_quads_are_among_the_shared_ones(machine_):
+    spec = ContractionSpec("dot", "s32", PlainOperand("x", "u8"), PlainOperand("w", "s8"), PlainStore("o"))
+    found = {kernel.name for kernel in shared_kernels("s32", machine_)}
+    assert {k.name for k in render(spec, machine_, (1, 64, 64, 64)).kernels[:2]} <= found
+
+
+@pytest.mark.parametrize("left", ["int8", "uint8"])
+@pytest.mark.parametrize("right", ["int8", "uint8"])
+@pytest.mark.parametrize("wide", ["int16", "int32"])
+def test_products_of_widened_bytes_are_of_the_bytes(left, right, wide):
+    """The largest products, which instructions with 16-bit sums would saturate."""
+    x, y = numbers(left, (33, 70)), numbers(right, (70, 50))
+    x[:8], y[:, :8] = np.iinfo(left).max, np.iinfo(right).min
+    x[8:16], y[:, 8:16] = np.iinfo(left).min, np.iinfo(right).max
+    product = hl.jit(lambda x, y: hl.numpy.matmul(x.astype(wide), y.astype(wide), preferred_element_type=np.int32))
+    np.testing.assert_array_equal(np.asarray(product(x, y)), x.astype(np.int32) @ y.astype(np.int32))
+    assert "s16[" not in product.lower(x, y).compile().as_text()
 
 
 @pytest.mark.parametrize("words", MATRIX_WORDS)

@@ -5,7 +5,9 @@ computes a tile of a matrix product, C[i, j] (+)= sum over p < k of A[i, p] * B[
 All arguments are int64:
 
 `tile_pair32_6x16` reads A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
-and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile. The tiles
+and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile.
+`tile_quad32x16_8x48` reads words of four 8-bit integers, A's without and B's with a sign, which one instruction of x86
+(vpdpbusd) multiplies and adds to a 32-bit sum, without saturation; 16 sums are in a register. The tiles
 `tile_quadss32_32x32` read words of four 8-bit integers, `tile_pairbf32_32x32` of two bfloat16 (`amx`).
 
 - `a`, `b`, `c`: byte addresses. A[i, p] lies at `a + i*a_row + p*a_k` and is read by scalar broadcast, so any strides
@@ -36,7 +38,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from hloom.compiler.kernels.contractions.tile_shapes import CACHE_LINE, MATRIX_WORDS, TILE_ARGUMENTS
+from hloom.compiler.kernels.contractions.tile_shapes import CACHE_LINE, MATRIX_WORDS, QUADS, TILE_ARGUMENTS
 from hloom.compiler.targets.cpu.microkernels.amx import build_matrix_tile
 from hloom.compiler.targets.cpu.microkernels.ir_building import (
     BYTE,
@@ -103,7 +105,7 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
 
 def _element(dtype: str) -> tuple[ir.Type, str, int]:
     """What is summed in a tile of a dtype, as in ELEMENTS."""
-    return ELEMENTS["s32" if dtype == PAIR else dtype]
+    return ELEMENTS["s32" if dtype == PAIR or dtype in QUADS else dtype]
 
 
 class _Tile:
@@ -118,7 +120,7 @@ class _Tile:
         element, self.letters, self.size = _element(dtype)
         # The widest power of two that divides the columns: LLVM splits wide vectors into registers of the target, but
         # pads a vector whose length is not a power of two.
-        self.lanes = columns & -columns
+        self.lanes = QUADS.get(dtype, columns & -columns)
         self.vectors = columns // self.lanes
         self.element, self.vector = element, ir.VectorType(element, self.lanes)
         self.is_float = dtype[0] == "f"
@@ -235,6 +237,11 @@ class _Tile:
             products = builder.mul(left, right)
             even, odd = (builder.shuffle_vector(products, products, mask) for mask in every_other)
             return builder.add(builder.add(even, odd), total)
+        if self.dtype in QUADS:
+            quads = ir.VectorType(BYTE, 4 * lanes)
+            dot = intrinsic(builder.module, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", self.vector,
+                            [self.vector, quads, quads])  # fmt: skip
+            return builder.call(dot, [total, builder.bitcast(left, quads), builder.bitcast(right, quads)])
         return builder.add(builder.mul(left, right), total)
 
     def store(self, results: list[ir.Value], end: ir.Block) -> None:

@@ -12,6 +12,7 @@ from hloom.compiler.kernels.contractions.tile_shapes import (
     ITEMSIZES,
     MATRIX_TILE,
     MATRIX_WORDS,
+    QUADS,
     TILE_ARGUMENTS,
     square_rows,
     tile_shapes,
@@ -63,7 +64,7 @@ class Move(NamedTuple):
 def _blocks() -> dict[str, Block]:
     """Every tile and transpose by its name."""
     columns = {lanes * vectors for lanes in _LANES for vectors in _VECTORS}
-    found = [Block("tile", dtype, rows, c) for dtype in (*ITEMSIZES, PAIR) for rows in _ROWS for c in columns]
+    found = [Block("tile", dtype, rows, c) for dtype in (*ITEMSIZES, PAIR, *QUADS) for rows in _ROWS for c in columns]
     found += [Block("tile", words, MATRIX_TILE.rows, MATRIX_TILE.columns) for words in MATRIX_WORDS]
     found += [Block("transpose", dtype, side, side) for dtype in ITEMSIZES for side in _SIDES]
     return {block.name: block for block in found}
@@ -113,7 +114,8 @@ def prebuilt_blocks() -> list[str]:
     for dtype in ITEMSIZES:
         for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
             for shape in tile_shapes(dtype, vector_bytes, registers):
-                words = (dtype, PAIR) if dtype == "s32" else (dtype,)
+                quads = [word for word, lanes in QUADS.items() if lanes == shape.lanes]
+                words = (dtype, PAIR, *quads) if dtype == "s32" else (dtype,)
                 names |= {Block("tile", word, shape.rows, shape.columns).name for word in words}
                 sides = (shape.lanes, square_rows(shape.rows))
                 names |= {Block("transpose", dtype, side, side).name for side in sides}
