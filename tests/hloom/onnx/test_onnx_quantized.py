@@ -1,0 +1,117 @@
+"""ONNX's products and convolutions of 8-bit integers, and quantized weights: random ones against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper  # noqa: E402
+from onnx import numpy_helper as nph  # noqa: E402
+
+import hloom as hl  # noqa: E402
+
+KINDS = {"u8": np.uint8, "s8": np.int8}
+SIGNS = [(a, b) for a in KINDS for b in KINDS]
+
+
+def loaded(op, values, weights=(), domain="", **attributes):
+    """A model of one node. values: name to array, of which those in `weights` are initializers, others inputs."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(v.dtype) for name, v in values.items() if v is not None}
+    node = helper.make_node(op, [name if v is not None else "" for name, v in values.items()], ["y"], domain=domain,
+                            **attributes)  # fmt: skip
+    graph = helper.make_graph(
+        [node],
+        "quantized",
+        [helper.make_tensor_value_info(n, kinds[n], values[n].shape) for n in kinds if n not in weights],
+        [helper.make_tensor_value_info("y", TensorProto.UNDEFINED, None)],
+        [nph.from_array(values[n], n) for n in kinds if n in weights],
+    )
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = hl.onnx.load(helper.make_model(graph, opset_imports=imports, ir_version=10))
+    return model, {n: values[n] for n in kinds if n not in weights}
+
+
+def draw(random, kind, shape):
+    """8-bit integers of a kind, of which the extremes, whose products are the largest, are many."""
+    limits = np.iinfo(kind)
+    drawn = random.integers(limits.min, limits.max + 1, shape)
+    ends = np.where(random.random(shape) < 0.5, limits.min, limits.max)
+    return np.where(random.random(shape) < 0.5, ends, drawn).astype(kind)
+
+
+def shapes_of(random):
+    """Operands of a product: vectors, matrices, batches of either side."""
+    m, k, n = (int(x) for x in random.choice([1, 2, 3, 7, 16, 33, 64, 130], 3))
+    return [
+        ((m, k), (k, n)),
+        ((2, m, k), (k, n)),
+        ((3, 1, m, k), (2, k, n)),
+        ((k,), (k, n)),
+        ((m, k), (k,)),
+        ((k,), (k,)),
+    ][random.integers(6)]
+
+
+@pytest.mark.parametrize("kinds", SIGNS, ids="-".join)
+@pytest.mark.parametrize("seed", range(6))
+def test_products_of_bytes_are_exact(kinds, seed):
+    random = np.random.default_rng([seed, *map(ord, "".join(kinds))])
+    a, b = (draw(random, KINDS[kind], shape) for kind, shape in zip(kinds, shapes_of(random), strict=True))
+    rows, columns = a.shape[-2] if a.ndim > 1 else 1, b.shape[-1] if b.ndim > 1 else 1
+    a_zero = [None, draw(random, a.dtype, ()), draw(random, a.dtype, (rows,))][random.integers(3)]
+    middle = np.full((), 128, np.uint8).astype(b.dtype)
+    b_zero = [None, draw(random, b.dtype, ()), draw(random, b.dtype, (columns,)), middle][random.integers(4)]
+    if a.ndim > 1 and b.ndim > 1 and a_zero is not None and a_zero.size > 1 and random.random() < 0.5:
+        a_zero = draw(random, a.dtype, (*a.shape[:-1], 1))
+    weights = [(), ("b", "b_zero"), ("b", "a_zero", "b_zero"), ("a", "a_zero")][random.integers(4)]
+    model, inputs = loaded("MatMulInteger", {"a": a, "b": b, "a_zero": a_zero, "b_zero": b_zero}, weights)
+
+    def without(x, zero, axis):
+        zero = np.zeros((), np.int64) if zero is None else zero.astype(np.int64)
+        return x - (zero.reshape(-1, 1) if zero.ndim == 1 and axis == -2 and x.ndim > 1 else zero)
+
+    wanted = np.matmul(without(a, a_zero, -2), without(b, b_zero, -1)).astype(np.int32)
+    found = np.asarray(model(**inputs))
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.asarray(model(**inputs)), wanted)  # of prepared weights
+
+
+def convolved(x, w, strides, pads, group):
+    """The convolution (N, C, H, W) by (M, C / group, h, w) in int64."""
+    x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))[:, :, :: strides[0], :: strides[1]]
+    parts = np.split(windows, group, 1), np.split(w, group)
+    return np.concatenate([np.einsum("nchwyx,mcyx->nmhw", p, q) for p, q in zip(*parts, strict=True)], 1)
+
+
+@pytest.mark.parametrize("kinds", SIGNS, ids="-".join)
+@pytest.mark.parametrize("seed", range(4))
+def test_convolutions_of_bytes_are_exact(kinds, seed):
+    random = np.random.default_rng([seed, *map(ord, "".join(kinds))])
+    group = int(random.choice([1, 1, 2]))
+    taps = tuple(map(int, random.integers(1, 4, 2)))
+    channels, features = (group * int(c) for c in random.choice([1, 3, 8, 20], 2))
+    x = draw(random, KINDS[kinds[0]], (int(random.integers(1, 3)), channels, 9, 11))
+    w = draw(random, KINDS[kinds[1]], (features, channels // group, *taps))
+    x_zero = [None, draw(random, x.dtype, ())][random.integers(2)]
+    same = np.full((), 128 if w.dtype == np.uint8 else 0, w.dtype)
+    w_zero = [None, same, draw(random, w.dtype, ()), draw(random, w.dtype, (features,))][seed]
+    weights = [("w", "w_zero"), ("w", "x_zero", "w_zero"), ()][random.integers(3)]
+    pads, strides = list(map(int, random.integers(0, 3, 4))), list(map(int, random.integers(1, 3, 2)))
+    model, inputs = loaded("ConvInteger", {"x": x, "w": w, "x_zero": x_zero, "w_zero": w_zero}, weights, pads=pads,
+                           strides=strides, group=group)  # fmt: skip
+    dx = x.astype(np.int64) - (0 if x_zero is None else int(x_zero))
+    dw = w.astype(np.int64) - (0 if w_zero is None else w_zero.astype(np.int64).reshape(-1, 1, 1, 1))
+    np.testing.assert_array_equal(np.asarray(model(**inputs)), convolved(dx, dw, strides, pads, group))
+
+
+def test_sums_beyond_32_bits_wrap():
+    """1 << 16 products of 255 by 255."""
+    depth = 1 << 16
+    a, b = np.full((2, depth), 255, np.uint8), np.full((depth, 3), 255, np.uint8)
+    model, inputs = loaded("MatMulInteger", {"a": a, "b": b, "z": None, "w": np.uint8(3)[None]}, ("b", "w"))
+    wanted = np.array(255 * 252 * depth).astype(np.int32)
+    np.testing.assert_array_equal(np.asarray(model(**inputs)), np.full((2, 3), wanted))
