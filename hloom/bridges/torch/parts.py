@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from hloom.bridges.torch.dtypes import TO_HLOOM
 from hloom.bridges.torch.errors import source_of
 from hloom.bridges.torch.graphs import COPY, is_evaluated, op_of, tensors_in
-from hloom.bridges.torch.rules import RULES
+from hloom.bridges.torch.rules import rule_of
 from hloom.errors import DeviceError
 from hloom.ir.records import record, replace
 
@@ -49,7 +49,7 @@ def _reason(node: Node, found: Mapping[Node, str]) -> str:
                 return f"hloom has no tensors of dtype {tensor.dtype} and layout {tensor.layout}"
     if any(_is_open(n.meta.get("val")) for n in (node, *node.all_input_nodes)):
         return "its sizes or operands are known only at run time"
-    if is_evaluated(node) or node.target in (operator.getitem, COPY) or op_of(node) in RULES:
+    if is_evaluated(node) or node.target in (operator.getitem, COPY) or rule_of(op_of(node)) is not None:
         return ""
     return "hloom has no rule for it"
 

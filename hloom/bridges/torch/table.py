@@ -10,9 +10,11 @@ for an op with several results. `result=True`: it also gets the declared shapes 
 a tuple of them). `random=True`: it gets its own key, as `key`. `memory=True`: it gets the memory of its first argument,
 as a Memory, instead of that argument. `checks=True`: it gets `check(info, name, is_matrix=...)`, which makes a call
 raise torch's error of linear algebra where `info` is not 0. `bounds=True`: it gets `bounds`, with which it records the
-indices and divisors that a call has to refuse. `lies=True`: it gets whether its first argument is contiguous, as
-`contiguous`, for ops whose results depend on it. A result must have the declared dims; its dtype is converted to the
+indices and divisors that a call has to refuse. `lies=K`: it gets whether its argument K is contiguous, as `contiguous`,
+for ops whose results or speed depend on it. A result must have the declared dims; its dtype is converted to the
 declared one.
+
+An op that a library registers when it is imported has a rule by its name: `rule_of` finds it in any order of imports.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Rule:
     memory: bool = False
     checks: bool = False
     bounds: bool = False
-    lies: bool = False
+    lies: int | None = None
 
 
 @record(frozen=True)
@@ -62,6 +64,11 @@ class Memory:
 
 
 RULES: dict[Any, Rule] = {}
+_OF_LIBRARIES: dict[str, Rule] = {}  # by the ops' names, such as 'library.op.default'
+
+
+def rule_of(op) -> Rule | None:
+    return RULES.get(op) or _OF_LIBRARIES.get(str(op))
 
 
 def overload(name: str):
@@ -72,14 +79,18 @@ def overload(name: str):
     return getattr(found, overload_name, None) if found is not None else None
 
 
-def rule(*names: str, **given: bool):
+def rule(*names: str, lies: int | None = None, **given: bool):
     """Makes a function the rule of the overloads of these names, and of their copying forms (`view_copy.default`) where
-    these have no rule; those that this torch lacks are left out. given: as Rule has it."""
+    these have no rule; those that this torch lacks are left out. lies, given: as Rule has it."""
 
     def register(function):
-        made = Rule(function, **given)
+        made = Rule(function, lies=lies, **given)
         for name in names:
             packet, _, kind = name.partition(".")
+            space, separator, _ = name.partition("::")
+            if separator and space != "prims":
+                _OF_LIBRARIES[name.replace("::", ".")] = made
+                continue
             if (found := overload(name)) is not None:
                 RULES[found] = made
             if (found := overload(f"{packet}_copy.{kind}")) is not None:

@@ -41,7 +41,7 @@ from hloom.bridges.torch.memory import (
     views_between,
 )
 from hloom.bridges.torch.open_sizes.symbols import Sizes
-from hloom.bridges.torch.rules import RULES
+from hloom.bridges.torch.rules import RULES, rule_of
 from hloom.bridges.torch.table import IGNORED, Memory
 from hloom.bridges.torch.translation import Argument, Check, Given, New, Number, Part, Translation, Update
 from hloom.errors import UnsupportedError
@@ -276,13 +276,14 @@ class _Translator:
             else:
                 state, declared = declared
                 key = self._key()
-        found = RULES[target]
+        found = rule_of(target)
+        assert found is not None, target  # `left_to_torch` has the others
         if found.result:
             options["result"] = declared
         if found.memory:
             arguments[0] = self._memory(operands[0])
-        if found.lies:
-            options["contiguous"] = self._is_contiguous(operands[0])
+        if found.lies is not None:
+            options["contiguous"] = self._is_contiguous(operands[found.lies])
         if found.checks:
             options["check"] = self._note_check
         if found.bounds:

@@ -1,4 +1,5 @@
-"""The rules of ATen's ops, by subject. RULES: the rules registered by the modules of this package."""
+"""The rules of ATen's ops, by subject. RULES, rule_of: the rules registered by
+the modules of this package."""
 
 from hloom.bridges.torch.rules import (
     attention,
@@ -19,6 +20,6 @@ from hloom.bridges.torch.rules import (
     strided,
     transforms,
 )
-from hloom.bridges.torch.table import RULES
+from hloom.bridges.torch.table import RULES, rule_of
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "rule_of"]

@@ -98,6 +98,131 @@ def trilinear(x, y, z, expand_x, expand_y, expand_z, sums, unroll_dim=1):
     return hnp.einsum(f"{','.join(own)}->{kept}", x, y, z)
 
 
+# --- products of groups of rows, each with a matrix of its own: experts ---
+#
+# ends: for each group the number of rows up to its end, s32 or s64. Rows after the last group belong to none.
+
+_BLOCK = 32  # rows of a group that are multiplied together
+_FEW = 4  # rows for each matrix, up to which each row reads its matrix alone
+
+
+def _bounded(ends, rows):
+    """Ends that are within the rows, whatever the caller passed."""
+    return hnp.clip(ends, operand(0, ends.dtype), operand(rows, ends.dtype))
+
+
+def _starts(ends):
+    return hnp.concatenate([hnp.zeros_like(ends[:1]), ends[:-1]])
+
+
+def _group_of(positions, ends):
+    """The number of the group that each position is in; the last one for positions after it."""
+    behind = hnp.sum(hnp.expand_dims(positions, -1) >= ends, axis=-1, dtype=ends.dtype)
+    return hnp.minimum(behind, operand(ends.shape[0] - 1, ends.dtype))
+
+
+def _matrix(matrices, k):
+    return lax.squeeze(lax.dynamic_slice_in_dim(matrices, k, 1), (0,))
+
+
+def _rows_by_matrices(x, matrices, ends, contiguous: bool):
+    """Each group of rows of x (s, k) by its matrix (g, k, n): (s, n), in f32 for narrow floats. Rows of no group are 0.
+
+    contiguous: whether the matrices lie in memory as declared; otherwise as (g, n, k).
+    """
+    (s, k), (g, _, n) = x.shape, matrices.shape
+    wide = F32 if x.dtype in NARROW_FLOATS else x.dtype
+    if 0 in (s, k, g, n):
+        return hnp.zeros((s, n), wide)
+    ends = _bounded(ends, s)
+    lying = matrices if contiguous else _transposed(matrices)
+    number = hnp.arange(s, dtype=ends.dtype)
+    if s <= _FEW * g:  # the gather is a part of the sum's loop
+        rows = hnp.expand_dims(convert(x, wide), -1 if contiguous else -2)
+        found = hnp.sum(rows * convert(lying[_group_of(number, ends)], wide), axis=1 if contiguous else 2)
+    else:
+        found = _by_blocks(x, lying, ends, contiguous)[:s]
+    return hnp.where(hnp.expand_dims(number < ends[-1], -1), convert(found, wide), operand(0, wide))
+
+
+def _by_blocks(x, lying, ends, contiguous: bool):
+    """The product of `_rows_by_matrices`, followed by rows of any values. A block that reaches into the next group has
+    wrong rows there, which the next group's first block, later, replaces."""
+    s, g, n = x.shape[0], lying.shape[0], lying.shape[2 if contiguous else 1]
+    starts, one = _starts(ends), operand(1, ends.dtype)
+    counts = hnp.maximum((ends - starts + operand(_BLOCK - 1, ends.dtype)) // _BLOCK, operand(0, ends.dtype))
+    last = hnp.cumsum(counts, dtype=ends.dtype)
+    block = hnp.arange(s // _BLOCK + g, dtype=ends.dtype)
+    group = _group_of(block, last)
+    row = starts[group] + (block - (last - counts)[group]) * _BLOCK
+    x = hnp.pad(x, ((0, _BLOCK), (0, 0)))
+
+    def step(state):
+        at, found = state
+        rows = lax.dynamic_slice_in_dim(x, row[at], _BLOCK)
+        matrix = _matrix(lying, group[at])
+        part = product(rows, matrix if contiguous else _transposed(matrix))
+        return at + one, lax.dynamic_update_slice_in_dim(found, convert(part, x.dtype), row[at], 0)
+
+    first = (operand(0, ends.dtype), hnp.zeros((s + _BLOCK, n), x.dtype))
+    return lax.while_loop(lambda state: state[0] < last[-1], step, first)[1]
+
+
+def _products_of_groups(x, y, ends):
+    """x^T y of each group of rows of x (s, m) and y (s, n): (g, m, n), in f32 for narrow floats."""
+    (s, m), n = x.shape, y.shape[1]
+    wide = F32 if x.dtype in NARROW_FLOATS else x.dtype
+    if 0 in (s, m, n, ends.shape[0]):
+        return hnp.zeros((ends.shape[0], m, n), wide)
+    ends = _bounded(ends, s)
+    x, y = (hnp.pad(v, ((0, _BLOCK), (0, 0))) for v in (x, y))
+    inside = hnp.arange(_BLOCK, dtype=ends.dtype)
+
+    def rows(v, start, end):
+        own = hnp.expand_dims(start + inside < end, -1)
+        return hnp.where(own, lax.dynamic_slice_in_dim(v, start, _BLOCK), operand(0, v.dtype))
+
+    def group(_, bounds):
+        start, end = bounds
+
+        def step(state):
+            at, total = state
+            return at + _BLOCK, total + product(_transposed(rows(x, at, end)), rows(y, at, end))
+
+        return None, lax.while_loop(lambda state: state[0] < end, step, (start, hnp.zeros((m, n), wide)))[1]
+
+    return lax.scan(group, None, (_starts(ends), ends))[1]
+
+
+@rule("_grouped_mm.default", lies=1)
+def grouped_mm(x, y, offs=None, bias=None, out_dtype=None, *, contiguous):
+    """x y by groups: of the rows of x, of the columns of y, or of what is summed, where both are matrices."""
+    _of_one_dtype(x, y)
+    if bias is not None:
+        raise UnsupportedError("a product of groups", "a bias", "add the bias to the result")
+    if offs is None:
+        return product(x, y)
+    if y.ndim == 3:
+        return _rows_by_matrices(x, y, offs, contiguous)
+    if x.ndim == 3:
+        return _transposed(_rows_by_matrices(_transposed(y), _transposed(x), offs, False))
+    return _products_of_groups(_transposed(x), y, offs)
+
+
+@rule("transformers::grouped_mm_fallback.default", lies=1)
+def library_grouped_mm(rows, matrices, offs, *, contiguous):
+    """torch._grouped_mm in any dtype, which `transformers` has where torch's is of bf16 only."""
+    _of_one_dtype(rows, matrices)
+    return _rows_by_matrices(rows, matrices, offs, contiguous)
+
+
+@rule("transformers::grouped_mm_fallback_backward.default", lies=1)
+def library_grouped_mm_backward(rows, matrices, offs, grad, *, contiguous):
+    _of_one_dtype(rows, matrices, grad)
+    of_rows = _rows_by_matrices(grad, _transposed(matrices), offs, not contiguous)
+    return of_rows, _products_of_groups(rows, grad, offs)
+
+
 # --- parts of matrices, triangular systems ---
 
 
@@ -318,14 +443,14 @@ def _factors_of_det(x, contiguous: bool):
     return _lu(_transposed(x) if contiguous and x.dtype not in COMPLEX else x)[:2]
 
 
-@rule("_linalg_det.default", lies=True)
+@rule("_linalg_det.default", lies=0)
 def det(x, *, contiguous):
     factors, pivots = _factors_of_det(x, contiguous)
     diagonal = hnp.diagonal(factors, axis1=-2, axis2=-1)
     return hnp.prod(diagonal, axis=-1) * convert(_sign_of_order(pivots), x.dtype), factors, pivots
 
 
-@rule("_linalg_slogdet.default", lies=True)
+@rule("_linalg_slogdet.default", lies=0)
 def slogdet(x, *, contiguous):
     factors, pivots = _factors_of_det(x, contiguous)
     diagonal = hnp.diagonal(factors, axis1=-2, axis2=-1)
