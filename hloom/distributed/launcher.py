@@ -95,6 +95,7 @@ class _Watch:
         self._pids: dict[int, int] = {}
         self._handles: dict[int, int] = {}  # process file descriptor -> number
         self._ended: list[int] = []  # the ranks of the processes, in the order in which they ended
+        self._unseen: list[int] = []  # those that had ended when they were found, and are not in `_ended` yet
         self._readers = [threading.Thread(target=self._listen, daemon=True)]
         for number in range(count):
             prefix = f"[{number}] " if label else ""
@@ -130,7 +131,8 @@ class _Watch:
         for handle, number in self._handles.items():
             if number not in self._ended:
                 poll.register(handle, select.POLLIN)
-        together = [self._handles[handle] for handle, _ in poll.poll(seconds * 1000)]
+        together = [*self._unseen, *[self._handles[handle] for handle, _ in poll.poll(seconds * 1000)]]
+        self._unseen.clear()
         # Of several that have ended since the last check, the one that reported how was first: the others were killed.
         silent = {number for number in together if not (self.folder / f"{number}.status").exists()}
         if not self._ended and len(silent) == len(together) > 1:
@@ -145,7 +147,7 @@ class _Watch:
                 try:
                     self._handles[os.pidfd_open(int(text))] = number
                 except ProcessLookupError:
-                    self._ended.append(number)
+                    self._unseen.append(number)
 
     def _listen(self) -> None:
         assert self.process.stderr is not None

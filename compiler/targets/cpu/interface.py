@@ -89,6 +89,8 @@ CODE_SOURCES = (
     "targets/cpu/fft/names.py",
     "kernel_ir/*.py",
     "kernel_ir/generic/*.py",
+    "kernel_ir/affine/*.py",
+    "kernel_ir/transforms/nests.py",
     "kernel_ir/bounds/accesses.py",
     "kernel_ir/bounds/checks.py",
     "kernel_ir/bounds/chosen.py",
