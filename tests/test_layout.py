@@ -126,8 +126,16 @@ def test_import_linter_agrees():
 
 TOP_MODULES = 12  # directly in hloom/
 ROOM_FILES = 15  # directly in a folder
-# One file per module of JAX's; the IR's own parts, one file each; one file per subject of torch's operations.
-LARGER_ROOMS = {"hloom/jax": 17, "hloom/njit": 19, "ir": 17, "hloom/bridges/torch/rules": 18}
+# One file per benchmark and module of JAX's; the IR's own parts, one file each; one file per subject of the
+# operations of torch and ONNX.
+LARGER_ROOMS = {
+    "benchmarks": 16,
+    "hloom/jax": 17,
+    "hloom/onnx/rules": 16,
+    "hloom/njit": 19,
+    "ir": 17,
+    "hloom/bridges/torch/rules": 18,
+}
 # A budget of lines for each room: what it had on 2026-11-28, and a little for repairs. Whoever needs more says so
 # here, in the change that needs it.
 # fmt: off

@@ -8,6 +8,7 @@ from hloom.onnx.rules import (
     math,
     neural,
     normalization,
+    packed_weights,
     pooling,
     quantization,
     recurrent,

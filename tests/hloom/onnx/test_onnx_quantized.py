@@ -115,3 +115,64 @@ def test_sums_beyond_32_bits_wrap():
     model, inputs = loaded("MatMulInteger", {"a": a, "b": b, "z": None, "w": np.uint8(3)[None]}, ("b", "w"))
     wanted = np.array(255 * 252 * depth).astype(np.int32)
     np.testing.assert_array_equal(np.asarray(model(**inputs)), np.full((2, 3), wanted))
+
+
+def packed(integers, bits):
+    """Integers (..., count), several in a byte along the last axis, the first in the lowest bits."""
+    count = 8 // bits
+    missing = -integers.shape[-1] % count
+    padded = np.pad(integers, [(0, 0)] * (integers.ndim - 1) + [(0, missing)])
+    parts = padded.reshape(*integers.shape[:-1], -1, count) << np.arange(0, 8, bits)
+    return parts.sum(-1).astype(np.uint8)
+
+
+@pytest.mark.parametrize("points", ["none", "packed", "floats"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("lead", [(1,), (2, 3), (20,), (2, 3, 7)], ids=str)
+def test_products_with_weights_of_few_bits(lead, bits, points):
+    random = np.random.default_rng([bits, *lead])
+    rows, columns, size = 37, int(random.choice([96, 80, 33])), int(random.choice([16, 32]))
+    blocks = -(-columns // size)
+    whole = random.integers(0, 1 << bits, (rows, blocks, size))
+    scales = (random.random((rows, blocks)) + 0.5).astype(np.float32)
+    zeros = np.full((rows, blocks), 1 << (bits - 1), np.float32)
+    given = None
+    if points == "packed":
+        drawn = random.integers(0, 1 << bits, (rows, blocks))
+        zeros, given = drawn.astype(np.float32), packed(drawn, bits)
+    elif points == "floats":
+        zeros = given = (random.random((rows, blocks)) * (1 << bits)).astype(np.float32)
+    bias = random.standard_normal(rows).astype(np.float32) if bits == 4 else None
+    values = {"x": random.standard_normal((*lead, columns)).astype(np.float32), "w": packed(whole, bits),
+              "scales": scales.reshape(-1) if points == "none" else scales, "points": given, "group": None,
+              "bias": bias}  # fmt: skip
+    model, inputs = loaded("MatMulNBits", values, ("w", "scales", "points", "bias"), "com.microsoft", K=columns,
+                           N=rows, bits=bits, block_size=size)  # fmt: skip
+    weights = ((whole - zeros[..., None]) * scales[..., None].astype(np.float64)).reshape(rows, -1)[:, :columns]
+    wanted = values["x"].astype(np.float64) @ weights.T + (0 if bias is None else bias)
+    size = np.abs(values["x"]).astype(np.float64) @ np.full((columns, rows), 1.5 * (1 << bits))
+    assert np.all(np.abs(np.asarray(model(**inputs)) - wanted) <= 2.0**-22 * size)
+
+
+def test_the_activations_of_packed_weights_keep_their_type():
+    weights, scales = np.full((4, 1, 8), 0x97, np.uint8), np.ones(4, np.float16)
+    model, inputs = loaded("MatMulNBits", {"x": np.ones((2, 16), np.float16), "w": weights, "scales": scales},
+                           ("w", "scales"), "com.microsoft", K=16, N=4, bits=4, block_size=16)  # fmt: skip
+    found = np.asarray(model(**inputs))
+    assert found.dtype == np.float16
+    np.testing.assert_array_equal(found, np.zeros((2, 4)))  # each byte is 7 - 8 and 9 - 8
+
+
+@pytest.mark.parametrize("changed, error, text", [
+    ({"bits": 3}, hl.errors.UnsupportedError, "bits=3"),
+    ({"K": 48}, hl.errors.ShapeError, r"pass \[4, 3, 8\]"),
+    ({"group": np.zeros(16, np.int32)}, hl.errors.UnsupportedError, "g_idx"),
+])  # fmt: skip
+def test_packed_weights_that_cannot_be_read_are_refused(changed, error, text):
+    attributes = {"K": 16, "N": 4, "bits": 4, "block_size": 16} | {k: v for k, v in changed.items() if k != "group"}
+    values = {"x": np.ones((2, 16), np.float32), "w": np.zeros((4, 1, 8), np.uint8), "s": np.ones(4, np.float32),
+              "points": None, "group": changed.get("group")}  # fmt: skip
+    model, inputs = loaded("MatMulNBits", values, ("w", "s", "group"), "com.microsoft", **attributes)
+    with pytest.raises(error, match=text) as found:
+        model(**inputs)
+    assert "MatMulNBits 'y'" in "".join(found.value.__notes__)
