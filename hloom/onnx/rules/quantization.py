@@ -161,7 +161,7 @@ def _whole_sum(x, w, x_zero, w_zero, options: dict):
     total = convolution(x, w, **options, preferred=np.int32)
     if x_zero is None:
         return total
-    return total - hnp.reshape(x_zero, ()) * per_channel(hnp.sum(w, range(1, w.ndim), dtype=np.int32), x.ndim)
+    return total - hnp.reshape(x_zero, ()) * per_channel(hnp.sum(w, tuple(range(1, w.ndim)), dtype=np.int32), x.ndim)
 
 
 @op("ConvInteger")

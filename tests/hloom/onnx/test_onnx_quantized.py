@@ -108,6 +108,16 @@ def test_convolutions_of_bytes_are_exact(kinds, seed):
     np.testing.assert_array_equal(np.asarray(model(**inputs)), convolved(dx, dw, strides, pads, group))
 
 
+@pytest.mark.parametrize("weights", [("w",), ("w", "x_zero"), ()], ids=str)
+def test_convolutions_with_many_weights(weights):
+    """More than are constants of the program."""
+    random = np.random.default_rng(0)
+    x, w, zero = draw(random, np.uint8, (2, 20, 9, 9)), draw(random, np.int8, (16, 20, 3, 3)), np.array(77, np.uint8)
+    model, inputs = loaded("ConvInteger", {"x": x, "w": w, "x_zero": zero}, weights, pads=[1] * 4)
+    wanted = convolved(x.astype(np.int64) - 77, w.astype(np.int64), (1, 1), (1,) * 4, 1)
+    np.testing.assert_array_equal(np.asarray(model(**inputs)), wanted)
+
+
 def test_sums_beyond_32_bits_wrap():
     """1 << 16 products of 255 by 255."""
     depth = 1 << 16
