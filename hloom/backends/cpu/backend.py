@@ -14,15 +14,18 @@ class CpuBackend(DeviceBackend):
 
     def compile(self, module: Module, options: CompileOptions) -> CpuExecutable:
         """Raises DeviceError where the program needs more memory than `hl.config.cpu_memory`."""
+        donated = options.donated.union(options.updates.values())
         if options.autotune:
             from hloom.backends.cpu.autotune import autotuned  # with the printer of HLO text: 5 ms of every start
 
-            return autotuned(module, options.arguments(), fusion=options.fusion, donated=options.donated)
+            return autotuned(
+                module, options.arguments(), fusion=options.fusion, donated=donated, updates=options.updates
+            )
         index = parse_device_name(options.device).index
         return compile_module(
             module,
             fusion=options.fusion,
-            donated=options.donated.union(options.updates.values()),
+            donated=donated,
             device=index,
             updates=options.updates,
             steady=options.steady,

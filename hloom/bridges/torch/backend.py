@@ -4,6 +4,8 @@ them."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
@@ -11,16 +13,20 @@ from torch._dynamo.backends.common import AotAutograd
 from torch._functorch import config as functorch_config
 
 from hloom.bridges.torch import decompositions
-from hloom.bridges.torch.errors import warn
+from hloom.bridges.torch.errors import caller, warn
 from hloom.bridges.torch.memory import reinterpreted, shares_storage
 from hloom.bridges.torch.open_sizes.graphs import callable_of
 from hloom.bridges.torch.refusals import is_refused
 from hloom.bridges.torch.saved import strides_of_results
-from hloom.errors import FallbackWarning
+from hloom.errors import ArgumentError, FallbackWarning
+from hloom.platforms.backend import CompileOptions
 
 __all__ = ["TESTED", "hloom"]
 
 TESTED = "2.13"
+# `mode` of torch.compile, and whether programs are tuned by it. What "reduce-overhead" asks for always holds here.
+_MODES = {"default": False, "reduce-overhead": False, "max-autotune": True, "max-autotune-no-cudagraphs": True}
+_OPTIONS = ("autotune", "fusion")  # as of `hl.jit`
 
 
 def _boxed(call):
@@ -36,13 +42,14 @@ def _boxed(call):
 
 
 def _compiler(
-    name: str, ours: list[BaseException], strides: list | None = None, *, saves: bool = False, tracked: bool = False
-):
+    name: str, ours: list[BaseException], options: CompileOptions, strides: list | None = None, *, saves: bool = False,
+    tracked: bool = False,
+):  # fmt: skip
     """ours: collects errors raised here, not by AOTAutograd. strides: of the user's results, as in eager mode."""
 
     def compile_graph(graph_module, examples):
         try:
-            made = callable_of(graph_module, examples, name, strides=strides, saves=saves, tracked=tracked)
+            made = callable_of(graph_module, examples, name, options, strides=strides, saves=saves, tracked=tracked)
         except Exception as error:
             ours.append(error)
             raise
@@ -61,29 +68,42 @@ def _warn_of_version() -> None:
         )
 
 
-def _warn_of_options(options: dict) -> None:
-    given = {k: v for k, v in options.items() if v}
-    if given:
-        listed = ", ".join(f"{k}={v!r}" for k, v in given.items())
-        warn(f"torch.compile(..., backend='hloom', {listed}): {' and '.join(given)} set up torch's own compiler and "
-             "change nothing here; hloom's settings are those of hl.config", UserWarning)  # fmt: skip
+def _options_of(mode: str | None, options: Mapping[str, Any] | None) -> CompileOptions:
+    """How programs are compiled. Raises ArgumentError for a mode or an option that has no meaning here."""
+    if mode is not None and mode not in _MODES:
+        raise ArgumentError(
+            f"torch.compile(..., backend='hloom', mode={mode!r})",
+            f"the modes are {', '.join(map(repr, _MODES))}",
+            "pass one of these, or none",
+            caller(),
+        )
+    for name, value in (options or {}).items():
+        if name not in _OPTIONS or not isinstance(value, bool):
+            raise ArgumentError(
+                f"torch.compile(..., backend='hloom', options={{{name!r}: {value!r}}})",
+                f"the options are {' and '.join(map(repr, _OPTIONS))}, True or False, as of hl.jit",
+                "leave out the options of other compilers",
+                caller(),
+            )
+    return CompileOptions(**{"autotune": mode is not None and _MODES[mode], **(options or {})})
 
 
-def hloom(graph_module, examples, **options):
+def hloom(graph_module, examples, *, mode: str | None = None, options: Mapping[str, Any] | None = None):
     """The backend, which `torch.compile(model, backend="hloom")` finds by its name.
 
     Compiles a graph that Dynamo captured, for calls with and without gradients. Ops without a rule in hloom are
-    computed by torch, with a FallbackWarning for each. options: `mode` and `options` of torch.compile, which are those
-    of torch's own compiler: they have no effect here except a warning.
+    computed by torch, with a FallbackWarning for each. mode, options: those of torch.compile; "max-autotune" times
+    candidates of each program of known sizes, as `hl.jit(autotune=True)` does, and options are "autotune" and "fusion",
+    as of `hl.jit`. Raises ArgumentError for others.
     """
     _warn_of_version()
-    _warn_of_options(options)
+    asked = _options_of(mode, options)
     ours: list[BaseException] = []
     strides = strides_of_results(graph_module)
     backend = AotAutograd(
-        fw_compiler=_compiler("torch_forward", ours, strides, saves=True),
-        bw_compiler=_compiler("torch_backward", ours),
-        inference_compiler=_compiler("torch_inference", ours, strides, tracked=True),
+        fw_compiler=_compiler("torch_forward", ours, asked, strides, saves=True),
+        bw_compiler=_compiler("torch_backward", ours, asked),
+        inference_compiler=_compiler("torch_inference", ours, asked, strides, tracked=True),
         decompositions=decompositions.table(),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
 
-from hloom.backends.cpu.compilation import compile_module
+from hloom.backends.cpu.compilation import CpuExecutable
 from hloom.bridges.torch.conditions import Flag
 from hloom.bridges.torch.errors import RefusedOps, warn_of_calls
 from hloom.bridges.torch.graphs import is_op
@@ -20,6 +21,11 @@ from hloom.bridges.torch.parts import Parts, left_to_torch
 from hloom.bridges.torch.saved import report, with_own_layouts
 from hloom.bridges.torch.translate import translate
 from hloom.bridges.torch.translation import Given, New, Number, Part, Translation
+from hloom.ir.module import Module
+from hloom.ir.records import replace
+from hloom.ir.types import INEXACT
+from hloom.platforms.backend import CompileOptions
+from hloom.platforms.device import find_device
 
 __all__ = ["Program", "compiled", "in_place"]
 
@@ -31,20 +37,20 @@ _empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_s
 class Program:
     """A graph compiled for one set of sizes.
 
-    tracked: whether results that are views of others are also views for autograd. If torch has derived a gradient it
-    tracks views itself. runs: for a module with open sizes, the program for these (`OpenExecutable.program`); None: it
-    is compiled here, unless the graph computes nothing.
+    options: whether candidates are timed, and ops fused. tracked: whether results that are views of others are also
+    views for autograd. If torch has derived a gradient it tracks views itself. runs: for a module with open sizes, the
+    program for these (`OpenExecutable.program`); None: it is compiled here, unless the graph computes nothing.
     """
 
-    def __init__(self, translation: Translation, *, tracked: bool = False, runs: Runs | None = None):
+    def __init__(
+        self, translation: Translation, options: CompileOptions, *, tracked: bool = False, runs: Runs | None = None
+    ):
         self.translation, self.tracked = translation, tracked
         arguments, updates = translation.arguments, translation.updates
         self._new = [(n.sizes, n.strides, n.dtype) for n in translation.new]
         self._spread = [(n.number, n.sizes, n.spread) for n in translation.new if n.spread is not None]
         if runs is None and translation.module is not None:
-            places = in_place(translation)
-            executable = compile_module(translation.module, donated=frozenset(places.values()), updates=places)
-            runs = executable.runner.run_at, executable.donated
+            runs = _compile(translation.module, options, in_place(translation))
         self._computes = runs is not None
         self._run_at, donated = runs or (_run_nothing, {})
         parameters = _parameters(translation)
@@ -168,6 +174,22 @@ class Program:
             return view.of(base)
 
 
+def _compile(module: Module, options: CompileOptions, places: dict[int, int]) -> Runs:
+    """places: outputs that may be computed in the memory of a parameter."""
+    asked = replace(options, updates=places, arguments=lambda: _any_arguments(module))
+    executable = find_device(options.device).kind_object.backend.compile(module, asked)
+    assert isinstance(executable, CpuExecutable)
+    return executable.runner.run_at, executable.donated
+
+
+def _any_arguments(module: Module) -> list[np.ndarray]:
+    """Arguments to time a program on: torch compiles before it has those of a call. Integers, which may be indices,
+    are 0."""
+    draws = np.random.default_rng(0)
+    shapes = [parameter.shape for parameter in module.entry.parameters]
+    return [(draws.random(s.dims) if s.dtype in INEXACT else np.zeros(s.dims)).astype(s.dtype) for s in shapes]
+
+
 def _run_nothing(addresses: Sequence[int]) -> None:
     """The program of a graph that computes nothing."""
 
@@ -203,11 +225,12 @@ def _seed() -> torch.Tensor:
 
 
 def compiled(
-    graph_module, sizes: Sizes, name: str, lying=None, saved=(), wanted=None, *, tracked: bool = False
-) -> Callable[[list], list]:
+    graph_module, sizes: Sizes, name: str, options: CompileOptions, lying=None, saved=(), wanted=None, *,
+    tracked: bool = False,
+) -> Callable[[list], list]:  # fmt: skip
     """The caller of a graph for these sizes: a program, or parts of one if torch has to compute some of its nodes.
 
-    lying, saved, wanted: as in `translate`. tracked: as in Program.
+    lying, saved, wanted: as in `translate`. options, tracked: as in Program.
     """
     by_torch = left_to_torch(graph_module)
     if not by_torch:
@@ -219,10 +242,10 @@ def compiled(
             if saved:
                 translation = with_own_layouts(translation)
                 report(translation)
-            return Program(translation, tracked=tracked)
+            return Program(translation, options, tracked=tracked)
     warn_of_calls({n: why for n, why in by_torch.items() if is_op(n)}, name)
 
     def part(segment, its_name: str) -> Callable[[list], list]:
-        return compiled(segment, sizes, its_name)
+        return compiled(segment, sizes, its_name, options)
 
     return Parts(graph_module, by_torch, name, part)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 from collections.abc import Mapping
 
 import torch
 
 from hloom.errors import FallbackWarning, HloomError
-from hloom.ir.source import Source, warn_while_compiling
+from hloom.ir.source import Source, is_not_the_users, warn_while_compiling
 
-__all__ = ["RefusedOps", "refusal", "source_of", "warn", "warn_of_calls"]
+__all__ = ["RefusedOps", "caller", "refusal", "source_of", "warn", "warn_of_calls"]
 
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
@@ -27,6 +28,15 @@ def source_of(node) -> Source | None:
         return None
     file, line, function = frames[-1]
     return Source(file, int(line), function.strip())
+
+
+def caller() -> Source | str:
+    """The user's line that called what torch compiles now; '' if there is none."""
+    for frame, line in traceback.walk_stack(None):
+        file = frame.f_code.co_filename
+        if not is_not_the_users(file) and not os.path.realpath(file).startswith(_TORCH):
+            return Source(file, line, frame.f_code.co_name)
+    return ""
 
 
 class RefusedOps(Exception):

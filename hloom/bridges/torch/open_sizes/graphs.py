@@ -41,13 +41,14 @@ class OpenTranslation:
 
     def __init__(
         self, translation: Translation, dims: Mapping[str, Dim], fixed: Mapping[str, int], scope: SampledScope,
-        tracked: bool,
+        tracked: bool, options: CompileOptions,
     ):  # fmt: skip
         self.translation, self.dims, self.fixed, self.scope, self.tracked = translation, dims, fixed, scope, tracked
+        self.options = options
         self.executable: OpenExecutable | None = None
         if translation.module is not None and dims:
             updates = in_place(translation)
-            self.executable = OpenExecutable(translation.module, CompileOptions(), dims=dims, updates=updates)
+            self.executable = OpenExecutable(translation.module, options, dims=dims, updates=updates)
 
     def serves(self, sizes: Mapping[str, int]) -> bool:
         """Whether it is right for sizes, by name."""
@@ -60,16 +61,18 @@ class OpenTranslation:
     def program(self, sizes: Mapping[str, int]) -> Program:
         translation = self.translation.at(sizes)
         if self.executable is None:
-            return Program(translation, tracked=self.tracked)
+            return Program(translation, self.options, tracked=self.tracked)
         runs = self.executable.program({name: sizes[name] for name in self.dims})
-        return Program(translation, tracked=self.tracked, runs=runs)
+        return Program(translation, self.options, tracked=self.tracked, runs=runs)
 
 
 class OpenGraph:
-    """A graph with open sizes. tracked: as Program has it. root: the graph of which it is a part."""
+    """A graph with open sizes. options, tracked: as Program has them. root: the graph of which it is a part."""
 
-    def __init__(self, graph_module, name: str, *, tracked: bool = False, root: OpenGraph | None = None):
-        self.graph_module, self.name, self.tracked = graph_module, name, tracked
+    def __init__(
+        self, graph_module, name: str, options: CompileOptions, *, tracked: bool = False, root: OpenGraph | None = None
+    ):
+        self.graph_module, self.name, self.options, self.tracked = graph_module, name, options, tracked
         self._root = root or self
         self._open = _open_places(graph_module)
         self._programs: OrderedDict[tuple, Runs] = OrderedDict()
@@ -101,7 +104,7 @@ class OpenGraph:
                 if program is not None:
                     return program
             if self._parts is None:
-                return compiled(self.graph_module, Sizes(numbers), self.name, tracked=self.tracked)
+                return compiled(self.graph_module, Sizes(numbers), self.name, self.options, tracked=self.tracked)
         return self._parts.with_calls(lambda call: call.program(numbers) if isinstance(call, OpenGraph) else call)
 
     def _open_program(self, numbers: Mapping[Any, int]) -> Program | None:
@@ -142,7 +145,7 @@ class OpenGraph:
             else:
                 dims = {symbol.name: size for symbol, size in symbols.items() if isinstance(size, Dim)}
                 fixed = {symbol.name: size for symbol, size in symbols.items() if isinstance(size, int)}
-                return OpenTranslation(translation, dims, fixed, scope, self.tracked)
+                return OpenTranslation(translation, dims, fixed, scope, self.tracked, self.options)
         warn_of_calls({n: why for n, why in by_torch.items() if is_op(n)}, self.name)
         self._parts = Parts(self.graph_module, by_torch, self.name, self._part)
         return None
@@ -158,7 +161,7 @@ class OpenGraph:
         return {}
 
     def _part(self, segment, name: str) -> OpenGraph:
-        return OpenGraph(segment, name, root=self._root)
+        return OpenGraph(segment, name, self.options, root=self._root)
 
     def _compile_alone(self, reason: str) -> None:
         self._alone = True
@@ -183,14 +186,16 @@ def _open_places(graph_module) -> list[tuple[int, int | None]]:
 
 
 def callable_of(
-    graph_module, examples, name: str, *, strides: list | None = None, saves: bool = False, tracked: bool = False
-) -> Callable[[list], list]:
+    graph_module, examples, name: str, options: CompileOptions | None = None, *, strides: list | None = None,
+    saves: bool = False, tracked: bool = False,
+) -> Callable[[list], list]:  # fmt: skip
     """The caller of a graph: compiled immediately, unless its sizes are open. strides: of the user's results. saves:
-    whether results are saved for the derivative's graph, which torch compiles next. tracked: as in Program. Raises
-    DeviceError for tensors that are not on the CPU."""
+    whether results are saved for the derivative's graph, which torch compiles next. options, tracked: as in Program.
+    Raises DeviceError for tensors that are not on the CPU."""
+    options = options or CompileOptions()
     declare(graph_module)
     if has_open_sizes(graph_module):
-        return OpenGraph(graph_module, name, tracked=tracked)
+        return OpenGraph(graph_module, name, options, tracked=tracked)
     saved = places_of_saved(len(list(graph_module.graph.output_node().args[0]))) if saves else ()
     sizes, lying = Sizes(numbers_of(graph_module, examples)), lying_otherwise(graph_module, examples)
-    return compiled(graph_module, sizes, name, lying, saved, wanted_strides(strides), tracked=tracked)
+    return compiled(graph_module, sizes, name, options, lying, saved, wanted_strides(strides), tracked=tracked)

@@ -181,10 +181,3 @@ def test_a_warning_that_is_an_error_ends_nothing(made, capsys):
         warnings.simplefilter("error", FallbackWarning)
         assert compiled(lambda x: turned(x, 2.0))(torch.ones(2)).tolist() == [2.0, 2.0]
     assert "turned" in capsys.readouterr().err
-
-
-def test_settings_of_torchs_own_compiler_are_accepted():
-    for given in ({"mode": "max-autotune"}, {"options": {"epilogue_fusion": True}}):
-        torch._dynamo.reset()
-        with pytest.warns(UserWarning, match="change nothing here"):
-            assert torch.compile(lambda x: x + 1, backend="hloom", **given)(torch.ones(2)).tolist() == [2.0, 2.0]

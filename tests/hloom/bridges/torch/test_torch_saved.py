@@ -37,8 +37,8 @@ def programs(monkeypatch):
     found = []
 
     class Noted(calls.Program):
-        def __init__(self, translation, **options):
-            super().__init__(translation, **options)
+        def __init__(self, translation, *given, **options):
+            super().__init__(translation, *given, **options)
             found.append(self)
 
     monkeypatch.setattr(calls, "Program", Noted)
