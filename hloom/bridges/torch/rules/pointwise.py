@@ -309,6 +309,16 @@ def floor_divide(a, b, *, bounds):
     return div_mode(a, b, rounding_mode="floor", bounds=bounds)
 
 
+# --- assertions ---
+
+
+@rule("_assert_async.msg", bounds=True)
+def assert_async(x, text, *, bounds):
+    """Of `assert`, one_hot and others: x, one element, has to differ from 0. (Without a message, AOTAutograd drops it.)"""
+    text = text.replace("{", "{{").replace("}", "}}")
+    bounds.holds(x, lambda: hnp.any(hnp.equal(x, operand(0, x.dtype))), RuntimeError, text)
+
+
 # --- selection and bounds ---
 
 

@@ -1,6 +1,7 @@
 """What torch refuses in eager mode: indices and labels out of range, integer divisors of 0, dtypes, shapes."""
 
 import threading
+import warnings
 
 import pytest
 
@@ -8,6 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from torch.nn import functional as F  # noqa: E402
 
 from hloom.bridges.torch import hloom  # noqa: E402
+from hloom.errors import FallbackWarning  # noqa: E402
 
 X, V = torch.arange(12.0).view(3, 4), torch.arange(4.0)
 FAR, MINUS, ZERO, ONE = torch.tensor([9]), torch.tensor([-1]), torch.tensor([0]), torch.ones(1)
@@ -32,6 +34,9 @@ OF_VALUES = {
     "negative label": (lambda: F.nll_loss(X, torch.tensor([0, 1, -1])), "Target -1 is out of bounds"),
     "label of a pixel": (lambda: F.cross_entropy(X[None, :, :, None], torch.full((1, 4, 1), 9)), "Target 9"),
     "probability": (lambda: F.binary_cross_entropy(X, X / 20), "all elements of input should be between 0 and 1"),
+    "class": (lambda: F.one_hot(FAR, 4), r"Class values must be smaller than num_classes\."),
+    "negative class": (lambda: F.one_hot(MINUS, 4) + 1, r"Class values must be non-negative\."),
+    "assertion": (lambda: torch._assert_async(V[0], "more {than} 0") or V + 1, "more {than} 0"),
     "floor of a quotient": (lambda: FAR // ZERO, "ZeroDivisionError"),
     "remainder of a number": (lambda: 9 % ZERO, "ZeroDivisionError"),
     "rest": (lambda: torch.fmod(FAR, ZERO), "ZeroDivisionError"),
@@ -144,3 +149,22 @@ def test_threads_read_flags_of_their_own():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_assertions_are_a_part_of_the_program():
+    """Experts by a mask of classes: nothing is left to torch, gradients too."""
+
+    def routed(x, gate, weights):
+        shares, chosen = torch.topk(torch.softmax(x @ gate, -1), 2, -1)
+        mask = F.one_hot(chosen, weights.shape[0])
+        assert (shares > 0).all(), "no {shares}"
+        each = torch.einsum("td,edf->tef", x, weights)
+        return torch.einsum("tke,tk,tef->tf", mask.to(x.dtype), shares, each)
+
+    operands = [torch.randn(*dims, requires_grad=True) for dims in ((5, 4), (4, 3), (3, 4, 2))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        found, wanted = torch.compile(routed, backend=hloom)(*operands), routed(*operands)
+        torch.testing.assert_close(found, wanted)
+        found, wanted = (torch.autograd.grad(y.sin().sum(), operands) for y in (found, wanted))
+    torch.testing.assert_close(found, wanted)
