@@ -314,7 +314,7 @@ def floor_divide(a, b, *, bounds):
 
 @rule("_assert_async.msg", bounds=True)
 def assert_async(x, text, *, bounds):
-    """Of `assert`, one_hot and others: x, one element, has to differ from 0. (Without a message, AOTAutograd drops it.)"""
+    """Of `assert`, one_hot and others: x, one element, has to differ from 0."""
     text = text.replace("{", "{{").replace("}", "}}")
     bounds.holds(x, lambda: hnp.any(hnp.equal(x, operand(0, x.dtype))), RuntimeError, text)
 
