@@ -22,9 +22,9 @@ from hloom.ir.source import Source
 from hloom.kernels.faults import watch
 from hloom.kernels.frontend.functions import of_numba
 from hloom.njit.arguments.fallback import Fallback
-from hloom.njit.arguments.instances import flatten, packed_result, unflatten, unpacked
+from hloom.njit.arguments.instances import Argument, Constant, flatten, packed_result, unflatten, unpacked
 from hloom.njit.arguments.signatures import Signature, chosen, split
-from hloom.njit.calls import Entry, is_quick, same_arrays, settings
+from hloom.njit.calls import MISS, Entry, is_quick, same_arrays, settings
 from hloom.njit.control import Runtime, Trace, in_order
 from hloom.njit.drawing import OUTER, Generator, around, captured, running
 from hloom.njit.elements import true_elements
@@ -159,6 +159,7 @@ class Variant:
             self._require_kept(values, list(arguments.values()))
             result = packed_result(result)
             _require_no_generator(result, self.function.name)
+            result = self._with_arguments(result, values, written)
             leaves = tree.flatten(result)[0]
             self.trace.single = [k for k, v in enumerate(leaves) if isinstance(v, (Array, np.ndarray)) and not v.ndim]
             return {"result": self._results(result), "written": written, "faults": self.trace.faults()}
@@ -167,6 +168,18 @@ class Variant:
             watching.reset(watched)
             noting.reset(noted)
             captured.reset(known)
+
+    @staticmethod
+    def _with_arguments(result: Any, values: list[Any], written: dict[str, Any]) -> Any:
+        """The result, with the arguments that are changed and returned as such: they are not computed twice."""
+        numbers = {id(values[int(k)].ref): int(k) for k in written}
+
+        def named(value: Any) -> Any:
+            if isinstance(value, Array) and not value.steps and id(value.ref) in numbers:
+                return Constant(Argument(numbers[id(value.ref)]))
+            return value
+
+        return tree.map(named, result)
 
     def _results(self, result: Any) -> Any:
         try:
@@ -227,6 +240,7 @@ class NumpyFunction:
         self._lock = forking.rlock()  # one thread compiles
         self._variants: dict[Spec, Variant] = {}
         self._entries: dict[Any, Entry] = {}
+        self._last: Entry | None = None  # the program of the last call
         self._fallback = Fallback(function) if fallback else None
         for one in self.declared:
             self._declare(one)
@@ -258,6 +272,9 @@ class NumpyFunction:
         return self if owner is None else functools.partial(self, owner)
 
     def __call__(self, *args, **kwargs):
+        last = self._last
+        if last is not None and not kwargs and (found := last.quick(args)) is not MISS:
+            return found
         if self.declared:
             given = tuple(self._bound(args, kwargs).values())
             return chosen(self.declared, given, self.name).returned(self._call(given, {}), self.name)
@@ -267,6 +284,7 @@ class NumpyFunction:
         if not kwargs:
             entry = self._entries.get(self._key(args))
             if entry is not None and entry.fits(args):
+                self._last = None if self.declared else entry
                 return entry(args)
         return self._longer_call(args, kwargs)
 
@@ -343,7 +361,7 @@ class NumpyFunction:
         _require_numpy(leaves, [int(k) for k in made["written"]], self.name)
         for k, value in made["written"].items():
             np.copyto(leaves[int(k)], np.asarray(value))
-        return unpacked(made["result"])
+        return unpacked(made["result"], leaves)
 
     def _entry(self, bound: dict[str, Any], structure: Any, own: list, plain: bool) -> Entry:
         """The compiled program for arguments, with arrays of NumPy as leaves. plain: whether the leaves are the
@@ -356,13 +374,14 @@ class NumpyFunction:
             self._entries[structure, self._key(own)] = entry  # integers may be known now
             if plain:
                 self._entries[self._key(own)] = entry
+                entry.expect(own, self._known)
         return entry
 
     def pure(self, *args, **kwargs):
         """(the result, the last values of the arguments that it changes, by number of their leaf). Changes nothing."""
         with self._running(self._bound(args, kwargs), changes=False) as bound:
             made = self._in_program(bound)
-        return unpacked(made["result"]), made["written"]
+        return unpacked(made["result"], {int(k): value for k, value in made["written"].items()}), made["written"]
 
     def lower(self, *args, **kwargs):
         """As `hl.jit(f).lower(...)`."""
@@ -407,6 +426,7 @@ class NumpyFunction:
                     return variant, self._decided(variant, functools.partial(_raise, error))
             self._known = known
             self._entries.clear()
+            self._last = None
         spec, arrays = self._arguments(bound, self._known)
         variant = self._variant(spec)
         return variant, self._decided(variant, lambda: run(variant, arrays))

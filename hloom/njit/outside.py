@@ -44,7 +44,10 @@ class Outside:
 
     def changed(self) -> bool:
         """Whether something is not what it was."""
-        return any(not _is_same(read(), value, content) for read, value, content in self._read)
+        for read, value, content in self._read:  # noqa: SIM110  (in every call, where a generator costs more)
+            if not _is_same(read(), value, content):
+                return True
+        return False
 
 
 def _is_same(now: Any, before: Any, content: Any) -> bool:

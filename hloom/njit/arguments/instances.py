@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from hloom.ir.records import record
 from hloom.tree import pytrees as tree
 
-__all__ = ["Packed", "data_of", "flatten", "instance_of", "node_of", "packed_result", "unflatten", "unpacked"]
+__all__ = [
+    "Argument",
+    "Constant",
+    "Packed",
+    "data_of",
+    "flatten",
+    "instance_of",
+    "node_of",
+    "packed_result",
+    "unflatten",
+    "unpacked",
+]
 
 
 class Packed:
@@ -48,6 +60,13 @@ class Constant:
 
 tree.register(Constant, lambda c: ((), c.value), lambda value, _: Constant(value))
 tree.register(Packed, lambda p: (p.values, (p.kind, p.names)), lambda data, values: Packed(data[0], data[1], values))
+
+
+@record(frozen=True)
+class Argument:
+    """As a constant of a result: an argument that the program changes, by the number of its leaf."""
+
+    number: int
 
 
 def _is_instance(value: Any) -> bool:
@@ -92,22 +111,27 @@ def packed_result(value: Any) -> Any:
     return tree.map(lambda v: Constant(v) if isinstance(v, Constant.types) else v, packed(value))
 
 
-def unpacked(value: Any) -> Any:
-    """The instances again. They are made without their `__init__`, which may compute."""
+def unpacked(value: Any, arguments: Mapping[int, Any] | Sequence[Any] = ()) -> Any:
+    """The instances again. They are made without their `__init__`, which may compute. arguments: the leaves of those of
+    the call, which the value may hold."""
     is_packed = lambda v: isinstance(v, (Packed, Constant))  # noqa: E731
     nodes, structure = tree.flatten(value, is_packed)
-    return tree.unflatten(structure, map(instance_of, nodes)) if any(map(is_packed, nodes)) else value
+    if not any(map(is_packed, nodes)):
+        return value
+    return tree.unflatten(structure, [instance_of(node, arguments) for node in nodes])
 
 
-def instance_of(node: Any) -> Any:
+def instance_of(node: Any, arguments: Mapping[int, Any] | Sequence[Any] = ()) -> Any:
     """What a node stands for."""
+    if isinstance(node, Constant):
+        return arguments[node.value.number] if isinstance(node.value, Argument) else node.value
     if not isinstance(node, Packed):
-        return node.value if isinstance(node, Constant) else node
+        return node
     if issubclass(node.kind, tuple):
-        return tuple.__new__(node.kind, [unpacked(value) for value in node.values])
+        return tuple.__new__(node.kind, [unpacked(value, arguments) for value in node.values])
     made: Any = object.__new__(node.kind)
     for name, value in zip(node.names, node.values, strict=True):
-        object.__setattr__(made, name, unpacked(value))  # frozen ones too
+        object.__setattr__(made, name, unpacked(value, arguments))  # frozen ones too
     return made
 
 

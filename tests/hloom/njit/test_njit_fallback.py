@@ -110,7 +110,7 @@ def test_errors_of_the_program_are_its_own():
         x = X.copy()
         with pytest.raises(IndexOutOfBoundsError):  # of the compiled program: it is not run a second time
             runs(x, 7)
-        np.testing.assert_array_equal(x, X)
+        np.testing.assert_array_equal(x, [10, 2, 3, 4, 5, 6])  # what ran before the error, once
 
 
 def test_transformations_have_no_fallback():

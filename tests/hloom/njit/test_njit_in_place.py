@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hloom as hl
+from hloom.errors import ArgumentError
 
 
 def scaled(a, x, y):
@@ -48,7 +49,8 @@ def test_changes_and_results_are_those_of_numpy(function, length, step):
     for _ in range(2):  # the second call is the quick one
         found, wanted = compiled(*given), function(*own)
         results, expected = (list(r) if isinstance(r, tuple) else [r] for r in (found, wanted))
-        assert all(result is not array for result in results for array in given)
+        # A result is an argument where it is one in NumPy.
+        assert [r is a for r in results for a in given] == [r is a for r in expected for a in own]
         for one, other in zip([*given, *results], [*own, *expected], strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-14)
 
@@ -88,3 +90,65 @@ def test_an_argument_given_twice():
     y = np.arange(10.0)
     compiled(2.0, y, y)
     np.testing.assert_array_equal(y, 3 * np.arange(10.0))
+
+
+def test_arguments_that_are_changed_and_returned_are_the_callers():
+    def function(x, y, n):
+        for i in range(n):
+            x[i] += y[i]
+        return x, y, (x, n), x[1:], x * 2
+
+    compiled = hl.njit(function)
+    for _ in range(3):
+        x, y = np.arange(5.0), np.ones(5)
+        first, second, (third, _), part, twice = compiled(x, y, 3)
+        assert first is x and third is x
+        assert second is not y
+        np.testing.assert_array_equal(x, [1, 2, 3, 3, 4])
+        np.testing.assert_array_equal(part, x[1:])
+        np.testing.assert_array_equal(twice, x * 2)
+    strided = np.arange(10.0)[::2]
+    assert compiled(strided, y, 3)[0] is strided
+    np.testing.assert_array_equal(strided, [1, 3, 5, 6, 8])
+    (found, *_), written = compiled.pure(np.arange(5.0), y, 3)
+    np.testing.assert_array_equal(found, [1, 2, 3, 3, 4])
+    np.testing.assert_array_equal(written["0"], found)
+    slope = hl.grad(lambda x: compiled.pure(x, y, 3)[0][0].sum())(hl.numpy.arange(5.0))
+    np.testing.assert_array_equal(slope, np.ones(5))
+
+
+def test_quick_calls_see_other_arguments():
+    """The program of the last call is not taken for arguments that are not like those."""
+
+    @hl.njit
+    def function(a, x, y, n):
+        for i in range(len(x)):
+            y[i] = a * x[i] + n
+        return y.sum()
+
+    x = np.arange(4.0)
+
+    def check(a, x, y, n):
+        wanted = (a * x + n).sum()
+        for _ in range(3):
+            assert function(a, x, y, n) == wanted
+
+    check(2.0, x, np.zeros(4), 1)
+    check(2.0, x, np.zeros(4), 2)
+    check(2, x, np.zeros(4), 1)
+    check(2.0, x, np.zeros(4), True)
+    check(2.0, x.astype(np.float32), np.zeros(4), 1)
+    check(2.0, np.arange(5.0), np.zeros(5), 1)
+    check(2.0, np.arange(8.0)[::2], np.zeros(4), 1)
+    check(np.float64(2.0), x, np.zeros(4), np.int64(1))
+    shared = np.arange(4.0)
+    for _ in range(3):
+        before = shared.copy()
+        assert function(2.0, shared, shared, 1) == (2 * before + 1).sum()
+    fixed = np.zeros(4)
+    check(2.0, x, fixed, 1)
+    fixed.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        function(2.0, x, fixed, 1)
+    with pytest.raises(ArgumentError, match="share memory"):
+        function(2.0, shared[:-1], shared[1:], 1)
