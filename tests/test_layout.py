@@ -146,7 +146,7 @@ LINES_OF_ROOMS = {
     "hloom/arrays": 2750, "hloom/backends": 6250, "hloom/bridges": 10250, "hloom/checkpoints": 1750,
     "hloom/cluster": 5750, "hloom/commands": 1750, "hloom/data": 4500, "hloom/dispatch": 3750,
     "hloom/distributed": 1250, "hloom/export": 3500, "hloom/jax": 2500, "hloom/kernels": 7250, "hloom/lax": 5750,
-    "hloom/njit": 8500,
+    "hloom/njit": 8600,
     "hloom/nn": 3500, "hloom/numpy": 11450, "hloom/onnx": 5750, "hloom/optim": 2250, "hloom/platforms": 1500,
     "hloom/profiler": 750, "hloom/random": 2250, "hloom/scipy": 4500, "hloom/serving": 1750, "hloom/sessions": 5000,
     "hloom/sharding": 1500, "hloom/summary": 1500, "hloom/tracing": 3500, "hloom/training": 3500,
