@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from hloom.compiler.normal_forms import IN_WORDS
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations, replaced
@@ -22,7 +20,7 @@ from hloom.ir.types import DTYPES
 from hloom.ir.window import window_of
 
 NAME = "narrow-convolutions"
-S32 = DTYPES["s32"]
+S32, BYTES = DTYPES["s32"], frozenset((DTYPES["s8"], DTYPES["u8"]))
 WINDOW = 49  # maximum number of window elements
 FEWEST = 8  # minimum number of output features: with fewer, copying the windows takes as long as the products
 MOST = 1 << 26  # maximum number of elements of all windows
@@ -52,8 +50,24 @@ def _is_wanted(instruction: Instruction) -> bool:
     return outputs >= FEWEST and instruction.shape.size // outputs * taps * features <= MOST
 
 
+def _before_widening(x: Value) -> Value:
+    """x as 8-bit integers where it was converted from such, which canonicalize-convolutions does for two kinds of them
+    but the dot does without."""
+    inner = x.instruction
+    turns = []
+    while inner.opcode == "transpose":
+        turns.append(inner["dimensions"])
+        (inner,) = inner.operands
+    if inner.opcode != "convert" or x.dtype not in IN_WORDS or inner.operands[0].dtype not in BYTES:
+        return x
+    found = Value(x.builder, inner.operands[0])
+    for order in reversed(turns):
+        found = found.transpose(order)
+    return found
+
+
 def _as_dot(builder: Builder, instruction: Instruction, _) -> Instruction:
-    x, w = (Value(builder, o) for o in instruction.operands)
+    x, w = (_before_widening(Value(builder, o)) for o in instruction.operands)
     labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
     x = x.transpose([labels.lhs.batch, *labels.lhs.spatial, labels.lhs.feature])
     w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])
@@ -61,14 +75,16 @@ def _as_dot(builder: Builder, instruction: Instruction, _) -> Instruction:
     if any(low or high for low, high, _ in edges):
         x = x.op("pad", Value(builder, builder.splat(0, x.shape.with_dims(()))), padding=edges)
     places = [instruction.dims[k] for k in labels.out.spatial]
-    parts = []
-    for tap in np.ndindex(*(d.size for d in window)):
-        bounds = [(0, x.dims[0], 1)]
-        for t, d, n in zip(tap, window, places, strict=True):
-            first = t * d.window_dilation
-            bounds.append((first, first + (n - 1) * d.stride + 1, d.stride))
-        parts.append(x.op("slice", slice=(*bounds, (0, x.dims[-1], 1))).instruction)
-    windows = Value(builder, builder.emit("concatenate", *parts, dimensions=(len(window) + 1,)))
+    windows = x
+    for axis, (d, n) in reversed([*enumerate(zip(window, places, strict=True), 1)]):  # longer runs for each dimension
+        parts = []
+        for tap in range(d.size):
+            bounds = [(0, size, 1) for size in windows.dims]
+            first = tap * d.window_dilation
+            bounds[axis] = (first, first + (n - 1) * d.stride + 1, d.stride)
+            parts.append(windows.op("slice", slice=tuple(bounds)).instruction)
+        joined = parts[0] if len(parts) == 1 else builder.emit("concatenate", *parts, dimensions=(len(window) + 1,))
+        windows = Value(builder, joined)
     depth, outputs = windows.dims[-1], w.dims[-1]
     rows = windows.reshape((math.prod(windows.dims[:-1]), depth))
     product = rows.op("dot", w.reshape((depth, outputs)), shape=instruction.shape.with_dims((rows.dims[0], outputs)),

@@ -56,6 +56,11 @@ class Machine:
         """Whether `feature` (LLVM's name, for example `"avx2"`) is switched on."""
         return f"+{feature}" in self.features.split(",")
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether an instruction multiplies 8-bit integers, several times as many as f32."""
+        return any(map(self.has, ("avx512vnni", "avxvnni", "amx-int8")))
+
 
 # The most of the last-level cache that each core of this process counts on: a virtual machine on two cores of a server
 # sees the whole cache, but shares it with its neighbours.

@@ -106,3 +106,23 @@ def test_sums_that_words_do_not_have_stay():
     assert run_passes(module, ("narrow-convolutions",)) is module
     for got, wanted in zip(compile_module(module)([x, w]), evaluate(module.entry, [x, w]), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("labels", [("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC")], ids="-".join)
+def test_windows_of_two_kinds_of_bytes_stay_bytes(labels):
+    random = np.random.default_rng(0)
+    x, w = random.integers(0, 256, (2, 9, 11, 12)), random.integers(-128, 128, (16, 12, 3, 2))
+    x, w = np.moveaxis(x, -1, 1).astype(np.uint8), w.astype(np.int8)
+    wanted = np.zeros((2, 16, 4, 6), np.int64)
+    padded = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (1, 0), (0, 2)))
+    for i in range(3):
+        for j in range(2):
+            taken = padded[:, :, i : i + 7 : 2, 2 * j : 2 * j + 11 : 2]
+            wanted += np.einsum("nchw,oc->nohw", taken, w[:, :, i, j].astype(np.int64))
+    if labels[0] == "NHWC":
+        x, wanted, w = x.transpose(0, 2, 3, 1), wanted.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0)
+    convolve = hl.jit(lambda x, w: hl.lax.conv_general_dilated(
+        x, w, (2, 2), ((1, 0), (0, 2)), rhs_dilation=(1, 2), dimension_numbers=labels,
+        preferred_element_type=np.int32))  # fmt: skip
+    np.testing.assert_array_equal(np.asarray(convolve(x, w)), wanted)
+    assert "s16[" not in convolve.lower(x, w).compile().as_text()
