@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,12 @@ class Host:
         self.dtype, self.shape = np.dtype(dtype), shape
 
 
+class _Origin(NamedTuple):
+    """The key, among values by their names, of what is noted about one."""
+
+    name: str
+
+
 class Call:
     """The information about its node that a rule may use."""
 
@@ -42,6 +48,18 @@ class Call:
     def wants(self, output: int) -> bool:
         """Whether anything reads an output."""
         return output < len(self.outputs) and self.outputs[output] != ""
+
+    def note(self, origin: Any) -> None:
+        """Keeps what the first output is made of for `origin`, in the rules of nodes that read it. origin.value: the
+        output."""
+        env: dict[Any, Any] = self.env
+        env[_Origin(self.outputs[0])] = origin
+
+    def origin(self, position: int, value: Any) -> Any:
+        """What `note` kept about the value of an input; None if there is nothing, or the input has another value."""
+        env: dict[Any, Any] = self.env
+        found = env.get(_Origin(self.node.inputs[position]))
+        return found if found is not None and found.value is value else None
 
     def body(self, graph: Graph, *, keeps_sizes: bool = False):
         """A body as a function from its inputs to a list of its outputs, which may be `Sizes` where it keeps_sizes."""

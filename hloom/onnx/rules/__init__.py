@@ -2,8 +2,10 @@
 
 from hloom.onnx.rules import (
     control,
+    convolutions,
     images,
     indexing,
+    integers,
     learned,
     math,
     neural,

@@ -12,6 +12,7 @@ import hloom.numpy as hnp
 from hloom import lax, nn
 from hloom.errors import DTypeError
 from hloom.onnx.reader import dtype_of
+from hloom.onnx.rules.integers import dequantized_product
 from hloom.onnx.table import op
 from hloom.scipy import special
 
@@ -336,14 +337,18 @@ def bit_cast(x, *, to):
 
 
 @op("MatMul")
-def matmul(a, b):
-    return hnp.matmul(a, b)
+def matmul(node, a, b):
+    made = dequantized_product(node.origin(0, a), node.origin(1, b))
+    return hnp.matmul(a, b) if made is None else made
 
 
 @op("Gemm")
-def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=0):
-    a, b = a.T if transA else a, b.T if transB else b
-    product = hnp.matmul(a, b)
+def gemm(node, a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=0):
+    sides = [origin.turned if origin and turn else origin for origin, turn in
+             ((node.origin(0, a), transA), (node.origin(1, b), transB))]  # fmt: skip
+    product = dequantized_product(*sides)
+    if product is None:
+        product = hnp.matmul(a.T if transA else a, b.T if transB else b)
     if alpha != 1:
         product = product * _scalar(alpha, product)
     if c is None:

@@ -9,7 +9,7 @@ from hloom import lax
 from hloom.errors import UnsupportedError
 from hloom.numpy.reducing.reductions import center, mean_square
 from hloom.onnx.reader import dtype_of
-from hloom.onnx.rules.neural import per_channel
+from hloom.onnx.rules.convolutions import per_channel
 from hloom.onnx.table import op
 
 

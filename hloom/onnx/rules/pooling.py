@@ -9,7 +9,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.ir.sizes.expressions import greatest
-from hloom.onnx.rules.neural import window_pads
+from hloom.onnx.rules.convolutions import window_pads
 from hloom.onnx.sizes import count_of, integers
 from hloom.onnx.table import op
 

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from onnx import numpy_helper as nph  # noqa: E402
 
 import hloom as hl  # noqa: E402
+from hloom.compiler.targets.cpu.machine import host  # noqa: E402
 
 KINDS = {"u8": np.uint8, "s8": np.int8}
 SIGNS = [(a, b) for a in KINDS for b in KINDS]
@@ -186,3 +187,93 @@ def test_packed_weights_that_cannot_be_read_are_refused(changed, error, text):
     with pytest.raises(error, match=text) as found:
         model(**inputs)
     assert "MatMulNBits 'y'" in "".join(found.value.__notes__)
+
+
+def through_integers(kind, shapes, zeros, scales, axis=1, **attributes):
+    """(A model of a node between what DequantizeLinear makes of an input and of weights, the integers, what they stand
+    for). zeros, scales: of both."""
+    random = np.random.default_rng(3)
+    whole = [draw(random, zero.dtype, shape) for zero, shape in zip(zeros, shapes, strict=True)]
+    names = ("x", "xs", "xz"), ("w", "ws", "wz")
+    nodes = [helper.make_node("DequantizeLinear", list(n), [f"d{n[0]}"], axis=axis) for n in names]
+    nodes.append(helper.make_node(kind, ["dx", "dw"], ["y"], **attributes))
+    stored = {"w": whole[1], "xs": scales[0], "ws": scales[1], "xz": zeros[0], "wz": zeros[1]}
+    graph = helper.make_graph(
+        nodes,
+        "quantized",
+        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(whole[0].dtype), shapes[0])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [nph.from_array(v, n) for n, v in stored.items()],
+    )
+    model = hl.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    values = []
+    for x, zero, scale in zip(whole, zeros, scales, strict=True):
+        at = [-1 if k == axis else 1 for k in range(x.ndim)] if scale.ndim else []
+        values.append((x.astype(np.float64) - zero.astype(np.float64).reshape(at)) * scale.reshape(at))
+    return model, whole[0], values
+
+
+FAST = host().multiplies_bytes
+F32 = np.float32(0.02)
+PER_FEATURE = np.linspace(0.01, 0.03, 16, dtype=np.float32)
+
+
+def of_type(number, dtype, count=None):
+    return np.full(() if count is None else (count,), number, dtype)
+
+
+@pytest.mark.parametrize("zeros, scales, axis, group, integers", [
+    ((of_type(9, np.uint8), of_type(0, np.int8, 16)), (np.array(F32), PER_FEATURE), 0, 1, True),
+    ((of_type(-9, np.int8), of_type(0, np.int8)), (np.array(F32), np.array(F32)), 0, 1, True),
+    ((of_type(200, np.uint8), of_type(128, np.uint8)), (np.array(F32), np.array(F32)), 0, 1, True),
+    ((of_type(9, np.uint8), of_type(5, np.int8)), (np.array(F32), np.array(F32)), 0, 1, False),
+    ((of_type(9, np.uint8), of_type(0, np.int8)), (np.array(F32), np.array(F32)), 0, 2, False),
+    ((of_type(9, np.uint8, 16), of_type(0, np.int8, 16)), (PER_FEATURE, PER_FEATURE), 1, 1, False),
+])  # fmt: skip
+def test_convolutions_of_dequantized_integers(zeros, scales, axis, group, integers):
+    shapes = (2, 16, 9, 9), (16, 16 // group, 3, 3)
+    if axis == 1 and scales[0].ndim:
+        shapes = (2, 16, 9, 9), (8, 16, 3, 3)
+    options = {"pads": [1] * 4, "strides": [2, 2], "group": group}
+    model, x, (dx, dw) = through_integers("Conv", shapes, zeros, scales, axis, **options)
+    wanted = convolved(dx, dw, (2, 2), (1,) * 4, group)
+    bound = convolved(np.abs(dx), np.abs(dw), (2, 2), (1,) * 4, group)
+    assert np.all(np.abs(np.asarray(model(x)) - wanted) <= 2.0**-20 * bound)
+    assert has_integer_sums(model, x) == (FAST and integers)
+
+
+def has_integer_sums(model, x):
+    """Whether a dot or convolution of the traced program sums in s32."""
+    lines = model.lower(x).as_text().splitlines()
+    products = [line for line in lines if " dot(" in line or " convolution(" in line]
+    assert products
+    return any("= s32[" in line for line in products)
+
+
+@pytest.mark.parametrize("features, taps", [(8, 3), (7, 3), (8, 9), (3, 1)], ids=str)
+def test_convolutions_without_fast_sums_of_integers_are_of_floats(features, taps):
+    zeros, scales = (of_type(9, np.uint8), of_type(0, np.int8)), (np.array(F32), np.array(F32))
+    shapes = (1, 70, 9, 9), (features, 70, taps, taps)
+    model, x, (dx, dw) = through_integers("Conv", shapes, zeros, scales, 0)
+    wanted = convolved(dx, dw, (1, 1), (0,) * 4, 1)
+    bound = convolved(np.abs(dx), np.abs(dw), (1, 1), (0,) * 4, 1)
+    assert np.all(np.abs(np.asarray(model(x)) - wanted) <= 2.0**-20 * bound)
+    assert has_integer_sums(model, x) == (FAST and (taps == 1 or (features >= 8 and taps < 8)))
+
+
+@pytest.mark.parametrize("kind, shapes, axis, attributes, integers", [
+    ("MatMul", ((5, 40), (40, 16)), 1, {}, True),
+    ("MatMul", ((2, 5, 40), (40, 16)), 1, {}, True),
+    ("MatMul", ((5, 16), (16, 30)), 0, {}, False),
+    ("Gemm", ((5, 40), (40, 16)), 1, {"alpha": 0.5}, True),
+    ("Gemm", ((40, 5), (16, 40)), 0, {"transA": 1, "transB": 1}, True),
+    ("Gemm", ((5, 16), (30, 16)), 1, {"transB": 1}, False),
+])  # fmt: skip
+@pytest.mark.parametrize("zeros", [(of_type(9, np.uint8), 0), (of_type(-3, np.int8), -7)], ids=str)
+def test_products_of_dequantized_integers(kind, shapes, axis, attributes, integers, zeros):
+    zeros = zeros[0], of_type(zeros[1], np.int8, 16)
+    model, x, (dx, dw) = through_integers(kind, shapes, zeros, (np.array(F32), PER_FEATURE), axis, **attributes)
+    dx, dw = dx.T if "transA" in attributes else dx, dw.T if "transB" in attributes else dw
+    wanted, bound = dx @ dw * attributes.get("alpha", 1), np.abs(dx) @ np.abs(dw)
+    assert np.all(np.abs(np.asarray(model(x)) - wanted) <= 2.0**-20 * bound)
+    assert has_integer_sums(model, x) == (FAST and integers)
