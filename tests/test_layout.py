@@ -140,7 +140,7 @@ LARGER_ROOMS = {
 # here, in the change that needs it.
 # fmt: off
 LINES_OF_ROOMS = {
-    "benchmarks": 14200, "compiler": 1750, "compiler/kernel_ir": 8000, "compiler/kernels": 14800,
+    "benchmarks": 14400, "compiler": 1750, "compiler/kernel_ir": 8000, "compiler/kernels": 14800,
     "compiler/passes": 10000, "compiler/placement": 1250, "compiler/schedule": 3500, "compiler/targets": 750,
     "compiler/targets/cpu": 7750, "compiler/targets/cuda": 7500, "compiler/transforms": 3750, "hloom": 2250,
     "hloom/arrays": 2750, "hloom/backends": 6250, "hloom/bridges": 10250, "hloom/checkpoints": 1750,
