@@ -15,6 +15,7 @@ from hloom.onnx.graph import Graph, Node, Scope
 from hloom.onnx.model import Model
 from hloom.onnx.reader import CORRUPT, Reader, package, parse, schema_of, scope_of, without_initializers
 from hloom.onnx.reference import evaluator
+from hloom.onnx.rules.math import WIDER
 from hloom.onnx.table import OPS, find
 
 LARGE = 1024  # elements from which on a constant is an argument of the program, not a part of it
@@ -184,6 +185,7 @@ def _parameters(graph: Graph, scope: Scope) -> dict[str, np.ndarray]:
         if node.op == "Constant" and isinstance(value, np.ndarray) and value.size >= LARGE:
             graph.initializers.setdefault(node.outputs[0], value)
     graph.nodes = tuple(n for n in graph.nodes if n.op != "Constant" or n.outputs[0] not in graph.initializers)
+    _widen(graph, scope)
     found = {}
     constants = deciding(graph, scope)
     for name, value in list(graph.initializers.items()):
@@ -192,6 +194,24 @@ def _parameters(graph: Graph, scope: Scope) -> dict[str, np.ndarray]:
             continue
         found[name] = graph.initializers.pop(name)
     return found
+
+
+def _widen(graph: Graph, scope: Scope) -> None:
+    """Makes 8-bit integers of stored 2-bit and 4-bit ones that only DequantizeLinear reads, which has no other results.
+
+    They take as many bytes. Arguments of programs of the narrow types are converted for each call.
+    """
+    narrow = {name for name, value in graph.initializers.items() if value.dtype.name in WIDER}
+    if not narrow:
+        return
+    others = {port.name for port in graph.outputs} | {port.name for port in graph.inputs}
+    own = ("", "DequantizeLinear", "") in scope.functions
+    for node in graph.nodes:
+        if node.op != "DequantizeLinear" or node.domain or own:
+            others |= node.uses
+    for name in narrow - others:
+        value = graph.initializers[name]
+        graph.initializers[name] = value.astype(WIDER[value.dtype.name])
 
 
 __all__ = ["load", "rules", "supported_ops"]

@@ -61,7 +61,8 @@ pytrees.register(Outputs, lambda o: (tuple(o), o.names), Outputs)
 class Model:
     """An ONNX model as a function of its inputs, by position or by name.
 
-    params: name to array, the weights. Assign to its items to change them.
+    params: name to array, the weights. Assign to its items to change them. Integers of 2 and 4 bits that only
+    DequantizeLinear reads are of 8.
     inputs, outputs: the model's ports (name, dtype, shape).
     """
 

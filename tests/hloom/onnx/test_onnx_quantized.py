@@ -277,3 +277,37 @@ def test_products_of_dequantized_integers(kind, shapes, axis, attributes, intege
     wanted, bound = dx @ dw * attributes.get("alpha", 1), np.abs(dx) @ np.abs(dw)
     assert np.all(np.abs(np.asarray(model(x)) - wanted) <= 2.0**-20 * bound)
     assert has_integer_sums(model, x) == (FAST and integers)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "also an output"])
+@pytest.mark.parametrize("kind", ["int4", "uint4", "int2", "uint2"])
+@pytest.mark.parametrize("block", [0, 8])
+def test_stored_weights_of_few_bits(kind, block, shared):
+    """They are bytes for DequantizeLinear alone, and have the type of the model for others."""
+    random = np.random.default_rng(4)
+    bits, first = int(kind[-1]), 0 if kind[0] == "u" else -(1 << (int(kind[-1]) - 1))
+    whole = random.integers(first, first + (1 << bits), (32, 48))
+    zero = random.integers(first, first + (1 << bits), (4, 48) if block else (48,))
+    scale = (random.random(zero.shape) + 0.5).astype(np.float32)
+    stored = [helper.make_tensor(n, getattr(TensorProto, kind.upper()), v.shape, v.reshape(-1).tolist())
+              for n, v in (("w", whole), ("z", zero))]  # fmt: skip
+    options = {"axis": 0, "block_size": block} if block else {"axis": 1}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], **options),
+             helper.make_node("MatMul", ["x", "d"], ["y"])]  # fmt: skip
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    if shared:
+        nodes.append(helper.make_node("Identity", ["w"], ["v"]))
+        outputs.append(helper.make_tensor_value_info("v", getattr(TensorProto, kind.upper()), None))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 32])]
+    graph = helper.make_graph(nodes, "stored", inputs, outputs, [*stored, nph.from_array(scale, "s")])
+    opset = 25 if bits == 2 else 21
+    model = hl.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=11))
+    assert np.dtype(model.params["w"].dtype).name == (kind if shared else kind.rstrip("24") + "8")
+    zeros, scales = (np.repeat(a, block, 0) if block else a for a in (zero, scale))
+    x = random.standard_normal((3, 32)).astype(np.float32)
+    found = model(x)
+    y = np.asarray(found["y"] if shared else found)
+    np.testing.assert_allclose(y, x @ ((whole - zeros) * scales), rtol=1e-4, atol=1e-4)
+    if shared:
+        assert np.dtype(found["v"].dtype).name == kind
+        np.testing.assert_array_equal(np.asarray(found["v"]).astype(np.int32), whole)
